@@ -20,8 +20,8 @@ from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
-from mars_viz.ui.compare import compare_words, page_state
-from mars_viz.ui.compare.page_state import Across, CompareView, Comparison, line_up
+from mars_viz.ui.compare import texts
+from mars_viz.ui.compare.texts import Across, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
@@ -46,7 +46,7 @@ def shelf_of(**runs):
 def test_contenders_are_the_exact_texts_of_the_map(run):
     shelf, memory = shelf_of(a=run), Comparison()
     for gamma, segments in ((None, run.dial_map.segments), (2, run.dial_map.segments_for(2))):
-        choices = page_state.settings_of("a", run, *([gamma] if gamma else []))
+        choices = texts.settings_of("a", run, *([gamma] if gamma else []))
         found = [Comparison().contender(choice, shelf).run for choice in choices]
         assert [each.token_ids for each in found] == [segment.token_ids for segment in segments]
         assert len(set(choices)) == len(choices) > 2
@@ -58,12 +58,12 @@ def test_contenders_are_the_exact_texts_of_the_map(run):
     for choice in (Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)):
         with pytest.raises(BadInput):
             Comparison().contender(choice, shelf)
-    assert page_state.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
-    assert page_state.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
+    assert texts.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
+    assert texts.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
     runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
-    assert page_state.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
-    assert page_state.choices_across(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
-    assert len(page_state.choices_across(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
+    assert texts.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
+    assert texts.choices_across(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
+    assert len(texts.choices_across(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
     assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
 
@@ -103,7 +103,7 @@ def test_the_strip_is_a_window_around_the_shown_text(count, at):
     runs = {f"r{place}": one for place in reversed(range(count))}
     shown = line_up(Comparison(view=view), "a", one, shelf_of(a=one, **runs))
     lanes, first = [lane.choice for lane in shown.lanes[1:]], shown.order.index(shown.lanes[1].choice)
-    assert shown.right.choice in lanes and len(lanes) == min(count, page_state.MOST_LANES)
+    assert shown.right.choice in lanes and len(lanes) == min(count, texts.MOST_LANES)
     assert lanes == list(shown.order[first : first + len(lanes)])
 
 
@@ -114,10 +114,10 @@ def test_differences_and_shares(run):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
-    assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
-    share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
+    assert texts.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
+    share = texts.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
     assert share[1:4] == ("30\u202f%", "20\u202f%", "−10.0\u202fpoints")
-    assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
+    assert texts.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
 def test_exercises_alone_are_recognised_and_graded():
@@ -137,13 +137,13 @@ def test_exercises_alone_are_recognised_and_graded():
 
 
 def sentence(left, right):
-    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
-    return compare_words.finding(left, right, found, names, Across.SETTINGS)
+    found, names = align_runs(left.run, right.run), texts.named(left, right)
+    return texts.finding(left, right, found, names, Across.SETTINGS)
 
 
 def names_of(*runs):
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
+    return texts.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
 
 
 def with_models(run, target, drafter, **changed):
@@ -156,18 +156,18 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     strict, own, blocks = (Comparison().contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
-        assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
+        assert f"writes “{texts.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
     assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
-    assert compare_words.named(strict, blocks).right == "strict, γ = 2"
+    assert texts.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
     assert "by characters" in sentence(own, Comparison().contender(Choice("b"), shelf))
     full, none = (Comparison().contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
-    said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
+    said = texts.quoted(Piece("\u202eevil\u2069".encode()))
     assert "\u202e" not in said and said.count("\u2069") == 1 and "U+202E" in said
-    assert compare_words.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
-    assert len(compare_words.quoted(Piece(b"x" * 900))) < 40
+    assert texts.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
+    assert len(texts.quoted(Piece(b"x" * 900))) < 40
 
 
 def test_names_of_runs_without_a_common_dial():
@@ -191,7 +191,7 @@ def test_names_of_runs_without_a_common_dial():
         made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
         shelf = shelf_of(**dict(zip(keys, made, strict=True)))
         lanes = [Comparison().contender(Choice(key), shelf) for key in keys]
-        called = compare_words.lane_names(*lanes[:2], lanes)
+        called = texts.lane_names(*lanes[:2], lanes)
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
 
@@ -201,9 +201,9 @@ def test_no_two_texts_of_the_strip_have_one_name():
     alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
     for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
         left, right, *others = (Comparison().contender(Choice(name), shelf) for name in names)
-        called = compare_words.lane_names(left, right, [left, right, *others])
+        called = texts.lane_names(left, right, [left, right, *others])
         assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
-        pair = compare_words.named(left, right)
+        pair = texts.named(left, right)
         assert called[:2] == [pair.left, pair.right]
 
 

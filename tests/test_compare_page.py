@@ -17,7 +17,7 @@ from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
 from mars_viz.ui import tab_jobs
-from mars_viz.ui.compare.page_state import Across
+from mars_viz.ui.compare.texts import Across
 from mars_viz.words import setting
 from tests import tabs, test_pages
 from tests.staged import changed, of_the_pair

@@ -17,7 +17,7 @@ from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui import runs as runs_page
-from mars_viz.ui.compare.page_state import Across
+from mars_viz.ui.compare.texts import Across
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import SAVED
 from mars_viz.ui.runs import RunsPageState, RunsView

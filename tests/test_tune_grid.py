@@ -32,8 +32,8 @@ from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.models import Job, JobState, Models, Report
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
-from mars_viz.ui.tune.catalogue import jobs_in, shelf
-from mars_viz.ui.tune.jobs import Sweeping, sweep_job, timed_check
+from mars_viz.ui.tune.catalogue import shelf
+from mars_viz.ui.tune.sweep_requests import Sweeping, jobs_in, sweep_job, timed_check
 from tests.factories import PATIENCE, until
 from tests.tab_tools import keys, notes
 from tests.tables import table_backend

@@ -35,8 +35,6 @@ TITLE_WIDTH = 46  # characters per title line that fit on a phone
 
 @dataclass(frozen=True, slots=True)
 class RulePath:
-    """The path of one rule."""
-
     name: str  # for display: the rule's title, with a suffix if two sweeps share a rule
     symbol: str  # the dial's symbol
     path: Frontier
@@ -192,8 +190,6 @@ MOST = 2_000  # steps to draw; more are subsampled evenly
 
 @dataclass(frozen=True, slots=True)
 class DialCurve:
-    """A curve over all settings."""
-
     title: str  # the quantity, with its unit
     symbol: str  # the dial's symbol
     steps: Steps  # one row; exact
@@ -206,7 +202,6 @@ class DialCurve:
 
     @property
     def scale(self) -> float:
-        """Factor for displayed numbers."""
         return 100.0 if self.percent else 1.0
 
     def words(self, value: float, dial: float) -> str:

@@ -82,7 +82,6 @@ def played_values(run: Run) -> tuple[float, float, float]:
 
 
 def run_cards(catalog: RunCatalogue, run_ids: Iterable[str]) -> Iterator[Card]:
-    """Yield cards of recorded runs. Lazy, because each run has to be read."""
     for run_id in run_ids:
         title = catalog.recorded[run_id].heading
         try:
@@ -101,7 +100,6 @@ def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
 
 
 def to_be_seen(run: Run) -> str:
-    """Return a sentence about the rule's effect in this run."""
     numbers = summary(run)
     accepted = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
@@ -112,7 +110,6 @@ def to_be_seen(run: Run) -> str:
 
 
 def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
-    """Yield a card per lesson."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
         run_id = library.suited(catalog, lesson.lacks, lesson.sample)
@@ -125,7 +122,6 @@ STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
 @faults.drawn
 def page() -> None:
-    """Draw the page."""
     navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
     # Explore once was the start page; the browser's Back also leads here

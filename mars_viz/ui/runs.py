@@ -32,7 +32,7 @@ from mars_viz.runstore import LONGEST_TITLE, ListedRun, RunOrigin, RunStatus
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.rights import server_class
-from mars_viz.ui.compare.page_state import Across, Comparison
+from mars_viz.ui.compare.texts import Across, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
@@ -49,8 +49,6 @@ browser, or are open in this tab."""
 
 @dataclass(frozen=True, slots=True)
 class RunsView:
-    """Search and details shown on the page."""
-
     run: str = links.text("run")  # id of the run whose details are shown; empty for the list
     words: str = links.text("search")
     rule: str = links.text("rule")  # name of a rule; empty for any, as in the next fields
@@ -65,7 +63,6 @@ class RunsView:
 
     @property
     def query(self) -> Query:
-        """The search, except for one's own runs."""
         origin = RunOrigin(self.whose) if self.whose in ("sample", "saved") else None
         made = {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
         return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
@@ -73,14 +70,11 @@ class RunsView:
 
 @dataclass(slots=True)
 class RunsPageState(ItemsState):
-    """State of one tab's Runs page."""
-
     names_run: ClassVar[bool] = False
     view: RunsView = field(default_factory=RunsView)
     listed: list[ListedRun] | None = None  # runs at the last reading of the folders
 
     def forget(self, name: str) -> None:
-        """Stop showing a deleted run, here and on Live."""
         LivePageState.of_tab().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
@@ -92,7 +86,6 @@ GROWING = "It is being decoded; cancel it first, or wait for its end."
 
 
 def item_of(run: ListedRun) -> Item:
-    """Return the run as an item that can be renamed, deleted and restored."""
     title = "" if run.facts is None else " ".join(run.facts.title.split())
     return Item(tab_jobs.run_store(), run.name, run.heading, title, readable=run.facts is not None and not run.error)
 
@@ -105,7 +98,6 @@ def refusal(run: ListedRun) -> str:
 
 
 def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
-    """Return the runs that this browser made or that are open in this tab."""
     makers, mark = tab_jobs.run_store().makers, visitors.mark()
     return [
         run
@@ -258,7 +250,6 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
 
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """Draw the list."""
     deleted_items: list[Item] = []
     try:
         deleted_items = [item_of(run) for run in tab_jobs.run_store().deleted()]
@@ -312,7 +303,6 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) 
 
 @faults.drawn
 def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
-    """Draw the details. If the run cannot be read, show the reason and the remedy."""
     theme.section(run.heading)
     if run.facts is not None and not run.error:
         theme.small(run.line)
@@ -425,7 +415,6 @@ def _again(listed: ListedRun, run: Run) -> None:
 
 @faults.drawn
 def page() -> None:
-    """Draw the list, or the details of one run."""
     navigation.through_app()
     session, state = current_session(), RunsPageState.of_tab()
     state.arrive(session, st.query_params.to_dict())

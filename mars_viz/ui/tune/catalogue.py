@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -26,13 +25,13 @@ from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, list_sweeps
-from mars_viz.ui import links, tab_jobs
+from mars_viz.ui import links
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
-from mars_viz.ui.tune.jobs import Sweeping
+from mars_viz.ui.tune.sweep_requests import Sweeping, jobs_in, sweep_label
 from mars_viz.words import clipped, number
 
 KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
@@ -55,8 +54,6 @@ def _tolerated(label: str, about: str, link: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TuneView:
-    """State of the Tune page."""
-
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
     others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
@@ -64,19 +61,11 @@ class TuneView:
         "Tolerated loss of accuracy, points", "A setting is safe where its loss is shown to be no larger", "loss"
     )
     confidence: float = option(
-        CONFIDENCE,
-        "Confidence",
-        "For the safe range and all intervals of this sweep",
-        kind=float,
-        low=0.5,
-        high=MOST_CONFIDENCE,
-        step=0.01,
-    )
+        CONFIDENCE, "Confidence", "For the safe range and all intervals of this sweep", kind=float, low=0.5,
+        high=MOST_CONFIDENCE, step=0.01,
+    )  # fmt: skip
     intervals: str = option(
-        BCA,
-        "Intervals by the bootstrap",
-        "BCa corrects the percentile interval for bias and skew",
-        choices=tuple(METHODS),
+        BCA, "Intervals by the bootstrap", "BCa corrects the percentile interval for bias and skew", choices=(*METHODS,)
     )
     cut_off: float = _tolerated("Tolerated increase of answers cut off, points", "Answers that end at the length limit")
     looping: float = _tolerated(
@@ -85,7 +74,6 @@ class TuneView:
 
     @property
     def terms(self) -> Terms:
-        """The terms of the recommendation."""
         how = Bootstrap(self.confidence, METHODS[self.intervals])
         return Terms(self.points, how, self.cut_off, self.looping)
 
@@ -107,8 +95,6 @@ class ShownResults:
 
 @dataclass(slots=True)
 class TunePageState(PageState):
-    """State of one tab's Tune page."""
-
     names_run: ClassVar[bool] = False
     view: TuneView = field(default_factory=TuneView)
     folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
@@ -116,7 +102,6 @@ class TunePageState(PageState):
     begun: int = 0  # number of sweeps started with the form, which closes the form
 
     def fit(self, plan: Plan) -> None:
-        """Reset parts of the view that the sweep does not have, with a notice."""
         wrong = links.misplaced(self.view.dial, (plan.symbol, plan.low, plan.high))
         self.settle_on(Opened(replace(self.view, dial=None), (wrong,)) if wrong else Opened(self.view))
 
@@ -129,25 +114,8 @@ _KEPT = 6  # maximum number of sweeps in memory
 _SAMPLE = "sample:"  # prefix of the ids of included samples
 
 
-def jobs_in(results: Path) -> dict[str, Job[Sweeping]]:
-    """Return the jobs of sweeps in this results folder or one level below, by the sweep's id, newest last."""
-    sweeps = ((path, job) for path, job in tab_jobs.shared_worker().names().items() if isinstance(path, Path))
-    return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
-
-
-def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
-    """Return a new, unused folder for a sweep, named by time and rule."""
-    now = now or datetime.now(UTC)
-    name = f"{now:%Y%m%d-%H%M%S}-{rule}"
-    taken = jobs_in(results)
-    names = (name if count == 1 else f"{name}-{count}" for count in range(1, 10_000))
-    return next(results / each for each in names if each not in taken and not (results / each).exists())
-
-
 @dataclass(frozen=True, slots=True)
 class SweepCatalogue:
-    """Sweeps that a tab can open at one moment."""
-
     entries: Mapping[str, SweepEntry]
     """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
     are only looked up and never opened as paths."""
@@ -156,7 +124,6 @@ class SweepCatalogue:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Unique label of each sweep by id, new jobs first."""
         fresh = {}  # jobs without a folder; failed ones stay with their error, cancelled ones are left out
         for name, job in self.jobs.items():
             if name not in self.entries and (job.progress.error or not job.progress.state.finished):
@@ -263,7 +230,6 @@ def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
 
 
 def shelf(results: Path) -> SweepCatalogue:
-    """Return the catalog of this results folder with the samples; for a student only the samples."""
     shipped = sample_sweeps() if samples.wanted() else {}
     if rights.is_student():
         return SweepCatalogue(shipped, {})
@@ -281,12 +247,6 @@ def sample_sweeps() -> dict[str, SweepEntry]:
     """Return the samples by id, in the order of their folders' names."""
     entries = sorted(list_sweeps(samples.SWEEPS), key=lambda entry: entry.path.name)
     return {f"{_SAMPLE}{entry.path.name}": entry for entry in entries}
-
-
-def sweep_label(plan: Plan) -> str:
-    """Return a label like 'MARS · built-in tasks, 300 prompts'."""
-    tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
-    return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 
 
 def _short_label(plan: Plan, base: Plan) -> str:

@@ -33,11 +33,8 @@ from mars_viz.words import exactly
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 SOURCES = (BUILTIN, FILE, TASK)
 BY_LINE = "as each line says"
-LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
 DIALS, LENGTHS = "Rule's dial", "Draft length γ"
 OWN = "Prompts, stop strings, length limit and grading are the task's own."
-_AS_THE_TASK = -1
-SHOTS_HELP = f"{_AS_THE_TASK} for as many as the task says"
 
 
 def task_fields() -> Callable[[], HarnessTask]:
@@ -56,8 +53,8 @@ def task_fields() -> Callable[[], HarnessTask]:
         + (", or the whole path of a YAML file; its Python code, if it has any, runs on this machine" if paths else ""),
     )
     left, middle, right = st.columns(3)
-    least = _AS_THE_TASK
-    shots = left.number_input("Examples before each prompt", least, 100, least, key="sweep-fewshot", help=SHOTS_HELP)
+    tip = "-1 for as many as the task says"
+    shots = left.number_input("Examples before each prompt", -1, 100, -1, key="sweep-fewshot", help=tip)
     metric = middle.text_input(
         "Right by",
         key="sweep-metric",
@@ -66,7 +63,7 @@ def task_fields() -> Callable[[], HarnessTask]:
     )
     limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-task-limit", help="0 for all")
     st.caption(OWN)
-    fewshot = None if shots == _AS_THE_TASK else int(shots)
+    fewshot = None if shots == -1 else int(shots)
     return lambda: sweep_requests.task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
 
 
@@ -140,12 +137,10 @@ def _variants(rule: Rule) -> Callable[[], tuple[str, ...]]:
     with left:
         chosen = fixed_inputs(rule, "sweep-fixed")
     swept = rule.dial.symbol if rule.dial else "its dial"
-    listed = {
-        each.key: _more_values(
-            right, each, f"sweep-also-{rule.family}-{each.key}", f"and a grid of {each.symbol} and {swept}"
-        )
-        for each in rule.fixed
-    }
+    listed = {}
+    for each in rule.fixed:
+        key, grid = f"sweep-also-{rule.family}-{each.key}", f"and a grid of {each.symbol} and {swept}"
+        listed[each.key] = _more_values(right, each, key, grid)
 
     def names() -> tuple[str, ...]:
         more = [chosen.varied({key: value}).name for key, values in listed.items() for value in values()]
@@ -235,13 +230,13 @@ def _file() -> Callable[[], PromptSet]:
         format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
         help="For lines that have an answer and name no grader",
     )
-    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=LIMIT_HELP)
+    tip = "0 for all; tasks are taken in turn, and a conversation counts as one"
+    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=tip)
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
-    data = (upload.name, upload.getvalue())
-    named = None if grader == BY_LINE else grader
-    return lambda: sweep_requests.uploaded_prompts(data, named, skip, int(limit) or None, turns)
+    name, data, named = upload.name, upload.getvalue(), None if grader == BY_LINE else grader
+    return lambda: sweep_requests.uploaded_prompts(name, data, named, skip, int(limit) or None, turns)
 
 
 def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ...]]]:
