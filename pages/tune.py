@@ -107,7 +107,7 @@ def new_sweep(page_state: TunePageState) -> None:
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return
     try:
-        sweep_request, (into, page_state.folder) = make_request(), sweep_requests.checked_folder(folder())
+        sweep_request, (into, page_state.folder) = make_request(), sweep_requests.checked_folder(folder)
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder, into)[0])
         page_state.begun += 1
     except BadInput as error:

@@ -6,24 +6,13 @@ rolled-back tokens are below the line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 from mars_viz.records import Outcome
 from mars_viz.run import Run
 
 _WIDE, _HIGH = 320.0, 44.0  # view box in SVG units; the picture is stretched to its box
-
-
-def _box(x: float, y: float, wide: float, tall: float, colour: str) -> str:
-    return f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{tall:.2f}" fill="{colour}"/>'
-
-
-def _svg(parts: Sequence[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none">'
-        f"{''.join(parts)}</svg>"
-    )
 
 
 BARS = {
@@ -41,12 +30,14 @@ negative."""
 def token_bars(run: Run, *, most: int = 96) -> str:
     outcomes = list(islice(_outcomes(run), most))
     step, middle = _WIDE / max(len(outcomes), 1), _HIGH * 0.62
-    bars = []
+    box = f'viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
     for index, outcome in enumerate(outcomes):
         colour, height = BARS[outcome]
         tall = height * (middle if height > 0 else _HIGH - middle)
-        bars.append(_box(index * step, middle - max(tall, 0), 0.8 * step, abs(tall), colour))
-    return _svg(bars)
+        place = f'x="{index * step:.2f}" y="{middle - max(tall, 0):.2f}" width="{0.8 * step:.2f}"'
+        parts.append(f'<rect {place} height="{abs(tall):.2f}" fill="{colour}"/>')
+    return "".join([*parts, "</svg>"])
 
 
 def _outcomes(run: Run) -> Iterator[Outcome]:

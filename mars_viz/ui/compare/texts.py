@@ -425,23 +425,23 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
 
 
 def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
-    sides, end = (alignment.left.parts, alignment.right.parts), "the end of the text" if alignment.prefix else "nothing"
-    left, right = (end if at is None else _quoted_token(text.pieces[at]) for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
     if alignment.identical:
         return f"{_capital(names.right)} and {names.left} write the same text ({shared})."
-    begin = (
-        f"Same first {shared.removeprefix('1 ')}; then "
-        if alignment.prefix
-        else f"They differ from the first {alignment.unit.value} on: "
-    )
+    words, end = [], "the end of the text"
+    for text, at in zip(texts, (alignment.left.parts, alignment.right.parts), strict=True):
+        piece = None if at is None else text.pieces[at]
+        if piece is None or piece.special:
+            words.append("nothing" if piece is None and not alignment.prefix else end)
+        else:
+            words.append(f"“{quoted(piece)}”")
+    left, right = words
+    begin = f"They differ from the first {alignment.unit.value} on: "
+    if alignment.prefix:
+        begin = f"Same first {shared.removeprefix('1 ')}; then "
     return f"{begin}{names.right} writes {right}, {names.left} writes {left}."
-
-
-def _quoted_token(piece: Piece) -> str:
-    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:

@@ -14,7 +14,6 @@ import streamlit as st
 from mars_viz.analysis.branching import chances, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import (
     OTHERS,
-    Gain,
     Overlap,
     Place,
     RunnerUps,
@@ -75,9 +74,13 @@ def drafting(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
         "theory": drafting_theory(),
         "own": f"This run: τ = {number(gains.tau)} with α = {number(gains.alpha)} and γ = {gains.gamma} (exact).",
     }
-    return LessonPicture(
-        Kind.DRAFTING, _drafting_dials(gains), figure, "Speed-up by the formula, and of the sample runs"
+    initial_cost = min(1.0, round(gains.c, 2)) if gains.timed else 0.1
+    knobs = (
+        Knob("alpha", "α, acceptance rate", round(gains.alpha, 2), step=1 / STEPS, digits=2),
+        Knob("block", "γ, draft length", min(gains.gamma, LONGEST), low=1, high=LONGEST),
+        Knob("cost", "c, cost of a draft step", initial_cost, step=0.01, digits=2, help="In target passes"),
     )
+    return LessonPicture(Kind.DRAFTING, knobs, figure, "Speed-up by the formula, and of the sample runs")
 
 
 @cache
@@ -89,15 +92,6 @@ def drafting_theory() -> dict[str, list[list[float]]]:
         "tokens": [[float(f"{each:.6g}") for each in expected_tokens(alphas, gamma)] for gamma in lengths],
         "cost": [[round_cost(gamma, c) for c in (0.0, 1.0)] for gamma in lengths],
     }
-
-
-def _drafting_dials(gains: Gain) -> tuple[Knob, ...]:
-    initial_cost = min(1.0, round(gains.c, 2)) if gains.timed else 0.1
-    return (
-        Knob("alpha", "α, acceptance rate", round(gains.alpha, 2), step=1 / STEPS, digits=2),
-        Knob("block", "γ, draft length", min(gains.gamma, LONGEST), low=1, high=LONGEST),
-        Knob("cost", "c, cost of a draft step", initial_cost, step=0.01, digits=2, help="In target passes"),
-    )
 
 
 def _passes(

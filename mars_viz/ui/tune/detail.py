@@ -272,7 +272,7 @@ def every_figure(sweep: CachedSweep, dial: float) -> None:
 
 
 def relaxed(sweep: CachedSweep, dial: float) -> None:
-    make = partial(share_bars, theme=theme.figure_theme(), noun="relaxed token")
+    make = partial(share_bars, theme=theme.figure_theme())
     by_rank, by_share = sweep.relaxed(dial).values()
     left, right = st.columns(2)
     with left:

@@ -71,9 +71,9 @@ def _refuse(problem: str) -> NoReturn:
     raise SettingError(problem)
 
 
-def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
-    """Draw the form. Returns a function that makes the request and raises BadInput, and a function that returns the
-    results folder as written. `results` is the current folder."""
+def form(results: Path) -> tuple[Callable[[], SweepRequest], str]:
+    """Draw the form. Returns a function that makes the request and raises BadInput, and the results folder as written.
+    `results` is the current folder."""
     models = current_session().models
     prompts = _prompts()
     rules = st.multiselect(
@@ -112,7 +112,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         prompt_set = prompt_set.with_system(system)
         return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), at)
 
-    return make_request, lambda: folder
+    return make_request, folder
 
 
 def _folder(results: Path) -> str:
