@@ -42,8 +42,8 @@ from mars_viz.run import Run
 from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.runstore import RunStatus, list_runs
-from mars_viz.ui.compare import texts
-from mars_viz.ui.compare.texts import Across, Candidate, right_answer
+from mars_viz.ui.compare import page_state
+from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
@@ -165,7 +165,7 @@ def _run_files(name: str, run: Run, *, lessons: bool) -> Iterator[SiteFile]:
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
     """Return the alignments of a run, as the reference, with every other run."""
     others = [candidate for candidate in candidates if candidate is not reference]
-    names = texts.lane_names(reference, others[0], (reference, *others))
+    names = page_state.lane_names(reference, others[0], (reference, *others))
     lanes, pairs = [], {}
     for candidate, name in zip((reference, *others), names, strict=True):
         alignment = align_runs(reference.run, candidate.run)
@@ -178,16 +178,16 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     columns = ("name", "left", "right", "change", "stands")
     rows = [
-        dict(zip(columns, texts.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
+        dict(zip(columns, page_state.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
-    names = texts.named(left, right)
+    names = page_state.named(left, right)
     return {
-        **pair_payload(texts.panes(left, right), alignment, (None, None)),
-        "sentence": visible(texts.finding(left, right, alignment, names, Across.RUNS)),
+        **pair_payload(page_state.panes(left, right), alignment, (None, None)),
+        "sentence": visible(page_state.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
-        "beside": names if max(map(len, names)) <= texts.LONG else texts.SIDES,
-        "footnote": visible(texts.footnote(left, right)),
+        "beside": names if max(map(len, names)) <= page_state.LONG else page_state.SIDES,
+        "footnote": visible(page_state.footnote(left, right)),
     }
 
 

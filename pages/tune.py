@@ -25,9 +25,8 @@ from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import bound, current_session
 from mars_viz.ui.tab_jobs import measure_costs, watch
 from mars_viz.ui.tune import catalogue, detail, form, sweep_requests
-from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
+from mars_viz.ui.tune.catalogue import SweepCatalogue, Sweeping, TunePageState, TuneView, going
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.sweep_requests import Sweeping, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page

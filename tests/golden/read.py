@@ -32,7 +32,7 @@ from mars_viz.sweep.grid import chosen_dial, recommended
 from mars_viz.sweep.measures import Terms
 from mars_viz.ui import links, models_form
 from mars_viz.ui import rules_page as rule_page
-from mars_viz.ui.compare import texts
+from mars_viz.ui.compare import page_state
 from mars_viz.ui.lessons import base as learn
 from mars_viz.ui.live import LiveView
 from mars_viz.ui.runs import RunsView
@@ -226,7 +226,7 @@ def opened_link(page: str, link: Mapping[str, str]) -> dict[str, Any]:
         fitted = fit(view, _sample())
         if fitted.view != view or fitted.complaints:
             found["on_sample"] = {"opens": _changed(fitted.view, blank), "complaints": len(fitted.complaints)}
-    to_link = texts.to_parameters(run["run"], view) if page == "compare" else links.to_parameters(view, **run)
+    to_link = page_state.to_parameters(run["run"], view) if page == "compare" else links.to_parameters(view, **run)
     if to_link != {name: said for name, said in link.items() if said}:
         found["link"] = to_link
     return found
@@ -235,7 +235,7 @@ def opened_link(page: str, link: Mapping[str, str]) -> dict[str, Any]:
 def _opened(page: str, link: Mapping[str, str]) -> links.Opened[Any]:
     if page == "rules":
         return rule_page.RulesPageState().opened(link)
-    kinds = {"explore": links.View, "compare": texts.CompareView, "tune": TuneView, "live": LiveView}
+    kinds = {"explore": links.View, "compare": page_state.CompareView, "tune": TuneView, "live": LiveView}
     return links.from_parameters((kinds | {"runs": RunsView, "learn": learn.LessonView})[page], link)
 
 

@@ -26,8 +26,8 @@ from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.ui import faults, navigation, share, theme
-from mars_viz.ui.compare import texts
-from mars_viz.ui.compare.texts import SIDES, Comparison, Names
+from mars_viz.ui.compare import page_state
+from mars_viz.ui.compare.page_state import SIDES, Comparison, Names
 from mars_viz.ui.documents import draw, frame
 from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
@@ -186,12 +186,12 @@ def both_texts(memory: Comparison, both: Pairing, names: Names) -> None:
         theme.note(str(error))
         return
     ours, theirs = (None if at[place] == UNGRADED else bool(at[place] == RIGHT) for at in both.at("right"))
-    sentences = [texts.parting(alignment, names, *pair)]
+    sentences = [page_state.parting(alignment, names, *pair)]
     if alignment.unit is Unit.CHARACTERS:
         sentences.append("Their tokenizers differ, so they are compared by characters.")
-    texts.lead(" ".join([*sentences, *texts.graded(ours, theirs, names)]))
+    page_state.lead(" ".join([*sentences, *page_state.graded(ours, theirs, names)]))
     counts_of = zip(both.at("tokens"), both.at("rounds"), (ours, theirs), strict=True)
-    details = [texts.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of]
+    details = [page_state.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of]
     left, right = map(text_pane, names, details, pair, (alignment.left, alignment.right))
     show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
 
@@ -202,7 +202,7 @@ def _chosen(memory: Comparison, both: Pairing, changes: Mapping[int, Change]) ->
         words = _clipped(memory.view.prompt)
         theme.note(f"The prompt “{words}” is not among those compared; another one is shown instead.")
         memory.view = replace(memory.view, prompt="")
-        navigation.write_link(texts.to_parameters("", memory.view))
+        navigation.write_link(page_state.to_parameters("", memory.view))
     chosen = memory.view.prompt or next(iter(places))
     # the labels outlive the page
     parts = {name: (name, changes[place].value, _clipped(both.texts[place])) for name, place in places.items()}
@@ -251,7 +251,7 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
         settings.append(SweepSetting(sweep.result, _dial_input(memory, column, sweep.result, field, default, label)))
     left, right = settings
     memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
-    navigation.write_link(texts.to_parameters("", memory.view))
+    navigation.write_link(page_state.to_parameters("", memory.view))
 
     def compared() -> tuple[Pairing, tuple[Paired, ...]]:
         with st.spinner("Computing the intervals"):
@@ -260,13 +260,13 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     both, rows = sweeps[0].kept(("compared", sweeps[-1], left.dial, right.dial), compared)
     names, ids = setting_names(both), np.array(both.ids, object)
     worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
-    texts.lead(sweep_finding(both, rows, len(worse), len(better), names))
+    page_state.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
     table = figures(rows, names)
     draw([table])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
-    st.caption(markdown(texts.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
+    st.caption(markdown(page_state.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     drafted = _by_drafter(catalog, memory.view.sweep, right.dial)
     both_texts(memory, both, names)
     what = "setting" if both.one_sweep else "sweep"

@@ -6,10 +6,13 @@ tabs share them, so they must not depend on a tab. The sweeps are on disk and in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -17,6 +20,7 @@ import streamlit as st
 
 from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.intervals import Bootstrap
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.options import option
 from mars_viz.sweep import Plan, load_sweep
@@ -25,14 +29,90 @@ from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, list_sweeps
-from mars_viz.ui import links
+from mars_viz.sweep.sweep import SweepLoop
+from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import Job
+from mars_viz.ui.jobs.models import Events, Job, Progress, Rank, TaskStep
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
-from mars_viz.ui.tune.sweep_requests import Sweeping, jobs_in, sweep_label
-from mars_viz.words import clipped, number
+from mars_viz.words import clipped, counted, number
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping(Progress):
+    """Snapshot of a sweep's progress."""
+
+    labels: Mapping[Path, str] = field(default_factory=dict)  # label of each sweep by its results' folder
+    choice: BackendChoice = BUILT_IN  # models of the sweep
+    finished: int = 0  # prompts with results, including those from before this job
+    before: int = 0  # prompts finished before this job
+    prompts: int = 0  # number of prompts; 0 until the models are loaded
+    failed: int = 0  # prompts without results in this job
+    share: float = 0.0  # finished part of the current prompt's dial
+    seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
+
+    @property
+    def part(self) -> float:
+        """Finished share, from 0 to 1."""
+        return 0.0 if not self.prompts else min(1.0, (self.finished + self.share) / self.prompts)
+
+    @property
+    def left(self) -> float:
+        """Estimated remaining seconds; NaN until this job has finished a prompt."""
+        done = self.finished - self.before
+        return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
+
+
+def sweep_job(
+    labels: Mapping[Path, str], make: Callable[[Any], SweepLoop], choice: BackendChoice = BUILT_IN
+) -> Job[Sweeping]:
+    """Return a job that runs one sweep or the sweeps of a grid, with other jobs in between. Finished prompts are saved
+    at once.
+
+    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair.
+    """
+    return Job(Sweeping(labels=labels, choice=choice), partial(_sweep, make), choice, Rank.LONG)
+
+
+def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
+    """Run the sweep; each step is one batched pass."""
+    sweep = make(pair)
+    now = sweep.progress
+    yield {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
+    spent, began = 0.0, time.perf_counter()
+    for now in sweep:
+        spent += time.perf_counter() - began
+        yield {"finished": now.finished, "failed": now.failed, "share": now.share, "seconds": spent}
+        began = time.perf_counter()  # without the turns of other jobs
+    return None
+
+
+def timed_check(make: Callable[[Any], WallClock], pair: Any) -> Iterator[TaskStep]:
+    """Run a wall-clock check, which `make` prepares with a pair."""
+    clock = make(pair)
+    for done, decodes in clock:
+        yield done / decodes, None
+    yield 1.0, clock.check()
+
+
+def going(now: Sweeping) -> str:
+    """Return a sentence about a running sweep."""
+    if not now.prompts:
+        return "Loading the models and measuring what their passes cost on this device …"
+    words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
+    if now.failed:
+        words += f", {number(now.failed)} of them without results"
+    if math.isnan(now.left):
+        return words
+    left = f"{number(round(now.left / 3600, 1))} hours"
+    if now.left < 5400:
+        left = counted(round(now.left / 60), "minute")
+    if now.left < 90:
+        left = counted(max(1, round(now.left)), "second")
+    return f"{words}; about {left} to go"
+
 
 KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
 """Key figures next to the frontier."""
@@ -54,6 +134,8 @@ def _tolerated(label: str, about: str, link: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TuneView:
+    """State of the Tune page."""
+
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
     others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
@@ -74,6 +156,7 @@ class TuneView:
 
     @property
     def terms(self) -> Terms:
+        """The terms of the recommendation."""
         how = Bootstrap(self.confidence, METHODS[self.intervals])
         return Terms(self.points, how, self.cut_off, self.looping)
 
@@ -95,6 +178,8 @@ class ShownResults:
 
 @dataclass(slots=True)
 class TunePageState(PageState):
+    """State of one tab's Tune page."""
+
     names_run: ClassVar[bool] = False
     view: TuneView = field(default_factory=TuneView)
     folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
@@ -102,6 +187,7 @@ class TunePageState(PageState):
     begun: int = 0  # number of sweeps started with the form, which closes the form
 
     def fit(self, plan: Plan) -> None:
+        """Reset parts of the view that the sweep does not have, with a notice."""
         wrong = links.misplaced(self.view.dial, (plan.symbol, plan.low, plan.high))
         self.settle_on(Opened(replace(self.view, dial=None), (wrong,)) if wrong else Opened(self.view))
 
@@ -114,8 +200,25 @@ _KEPT = 6  # maximum number of sweeps in memory
 _SAMPLE = "sample:"  # prefix of the ids of included samples
 
 
+def jobs_in(results: Path) -> dict[str, Job[Sweeping]]:
+    """Return the jobs of sweeps in this results folder or one level below, by the sweep's id, newest last."""
+    sweeps = ((path, job) for path, job in tab_jobs.shared_worker().names().items() if isinstance(path, Path))
+    return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
+
+
+def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
+    """Return a new, unused folder for a sweep, named by time and rule."""
+    now = now or datetime.now(UTC)
+    name = f"{now:%Y%m%d-%H%M%S}-{rule}"
+    taken = jobs_in(results)
+    names = (name if count == 1 else f"{name}-{count}" for count in range(1, 10_000))
+    return next(results / each for each in names if each not in taken and not (results / each).exists())
+
+
 @dataclass(frozen=True, slots=True)
 class SweepCatalogue:
+    """Sweeps that a tab can open at one moment."""
+
     entries: Mapping[str, SweepEntry]
     """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
     are only looked up and never opened as paths."""
@@ -124,6 +227,7 @@ class SweepCatalogue:
 
     @property
     def labels(self) -> dict[str, str]:
+        """Unique label of each sweep by id, new jobs first."""
         fresh = {}  # jobs without a folder; failed ones stay with their error, cancelled ones are left out
         for name, job in self.jobs.items():
             if name not in self.entries and (job.progress.error or not job.progress.state.finished):
@@ -230,6 +334,7 @@ def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
 
 
 def shelf(results: Path) -> SweepCatalogue:
+    """Return the catalog of this results folder with the samples; for a student only the samples."""
     shipped = sample_sweeps() if samples.wanted() else {}
     if rights.is_student():
         return SweepCatalogue(shipped, {})
@@ -247,6 +352,12 @@ def sample_sweeps() -> dict[str, SweepEntry]:
     """Return the samples by id, in the order of their folders' names."""
     entries = sorted(list_sweeps(samples.SWEEPS), key=lambda entry: entry.path.name)
     return {f"{_SAMPLE}{entry.path.name}": entry for entry in entries}
+
+
+def sweep_label(plan: Plan) -> str:
+    """Return a label like 'MARS · built-in tasks, 300 prompts'."""
+    tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
+    return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 
 
 def _short_label(plan: Plan, base: Plan) -> str:

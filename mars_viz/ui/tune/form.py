@@ -1,4 +1,4 @@
-"""Form for a new sweep."""
+"""Form for a new sweep, and for more prompts in a finished one."""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
-"""Jobs for sweeps and wall-clock checks, and requests for them, which are checked and submitted to the worker."""
+"""Checks requests for sweeps and submits them to the worker."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
-from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.errors import RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
@@ -27,109 +24,18 @@ from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, holds_sweep, open_store
-from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
+from mars_viz.sweep.sweep import sweep_prompts
+from mars_viz.sweep.wall_clock import WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import Events, Job, Progress, Rank, Report, models_that_made
+from mars_viz.ui.jobs.models import Job, Report, background_task, models_that_made
 from mars_viz.ui.session import current_session
-from mars_viz.words import clipped, counted, exact_setting, number
+from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_job, sweep_label, timed_check
+from mars_viz.words import exact_setting
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
 FIRST_PER_TASK = 50  # of the first sweep: enough prompts to detect a loss of one point, in about a minute
 PER_TASK_MOST = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Sweeping(Progress):
-    labels: Mapping[Path, str] = field(default_factory=dict)  # label of each sweep by its results' folder
-    choice: BackendChoice = BUILT_IN  # models of the sweep
-    finished: int = 0  # prompts with results, including those from before this job
-    before: int = 0  # prompts finished before this job
-    prompts: int = 0  # number of prompts; 0 until the models are loaded
-    failed: int = 0  # prompts without results in this job
-    share: float = 0.0  # finished part of the current prompt's dial
-    seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
-
-    @property
-    def part(self) -> float:
-        return 0.0 if not self.prompts else min(1.0, (self.finished + self.share) / self.prompts)
-
-    @property
-    def left(self) -> float:
-        """Estimated remaining seconds; NaN until this job has finished a prompt."""
-        done = self.finished - self.before
-        return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
-
-
-def sweep_job(
-    labels: Mapping[Path, str], make: Callable[[Any], SweepLoop], choice: BackendChoice = BUILT_IN
-) -> Job[Sweeping]:
-    """Return a job that runs one sweep or the sweeps of a grid, with other jobs in between. `labels` has the results'
-    folder of each sweep with its label. `make` begins or resumes them with a pair."""
-    return Job(Sweeping(labels=labels, choice=choice), partial(_sweep, make), choice, Rank.LONG)
-
-
-def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
-    """Run the sweep; each step is one batched pass."""
-    sweep = make(pair)
-    now = sweep.progress
-    yield {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
-    spent, began = 0.0, time.perf_counter()
-    for now in sweep:
-        spent += time.perf_counter() - began
-        yield {"finished": now.finished, "failed": now.failed, "share": now.share, "seconds": spent}
-        began = time.perf_counter()  # without the turns of other jobs
-    return None
-
-
-def timed_check(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object] | None, pair: Any) -> Events:
-    """Run a wall-clock check as the work of a job. `make` prepares it with a pair. `keep` saves its result, and may
-    raise BadInput."""
-    clock = make(pair)
-    for done, decodes in clock:
-        yield {"share": done / decodes}
-    check = clock.check()
-    yield {"result": check}
-    if keep is not None:
-        keep(check)
-    return {"result": check}
-
-
-def going(now: Sweeping) -> str:
-    if not now.prompts:
-        return "Loading the models and measuring what their passes cost on this device …"
-    words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
-    if now.failed:
-        words += f", {number(now.failed)} of them without results"
-    if math.isnan(now.left):
-        return words
-    left = f"{number(round(now.left / 3600, 1))} hours"
-    if now.left < 5400:
-        left = counted(round(now.left / 60), "minute")
-    if now.left < 90:
-        left = counted(max(1, round(now.left)), "second")
-    return f"{words}; about {left} to go"
-
-
-def jobs_in(results: Path) -> dict[str, Job[Sweeping]]:
-    """Return the jobs of sweeps in this results folder or one level below, by the sweep's id, newest last."""
-    sweeps = ((path, job) for path, job in tab_jobs.shared_worker().names().items() if isinstance(path, Path))
-    return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
-
-
-def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
-    """Return a new, unused folder for a sweep, named by time and rule."""
-    now = now or datetime.now(UTC)
-    name = f"{now:%Y%m%d-%H%M%S}-{rule}"
-    taken = jobs_in(results)
-    names = (name if count == 1 else f"{name}-{count}" for count in range(1, 10_000))
-    return next(results / each for each in names if each not in taken and not (results / each).exists())
-
-
-def sweep_label(plan: Plan) -> str:
-    tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
-    return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +207,7 @@ def clock_job(result: SweepResult, dial: float, count: int, repetitions: int) ->
     rights.check_sweeps()
     make = partial(WallClock, **clock_options(result, dial, count, repetitions))
     keep = None if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    return Job(Report(), partial(timed_check, make, keep), models_of(result.folder, result.plan))
+    return background_task(partial(timed_check, make), models_of(result.folder, result.plan), keep)
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
