@@ -226,7 +226,6 @@ negative."""
 
 
 def token_bars(run: Run, *, most: int = 96) -> str:
-    """Return the first `most` tokens of the recorded text as bars."""
     outcomes = list(islice(_outcomes(run), most))
     step, middle = _WIDE / max(len(outcomes), 1), _HIGH * 0.62
     box = f'viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none"'
