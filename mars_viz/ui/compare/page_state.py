@@ -1,5 +1,5 @@
-"""The Compare page: its query parameters, its state in one tab, the texts that can be compared, and what is said about
-them in sentences and tables. Sentences are plain text that the caller escapes; tables are escaped here."""
+"""The Compare page: its query parameters, its state in one tab, the texts that can be compared, and sentences and
+tables about them. Sentences are plain text that the caller escapes; tables are escaped here."""
 
 from __future__ import annotations
 
