@@ -18,7 +18,7 @@ from mars_viz.samples import COSTS, GRADED, as_json
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs.tasks import grade
-from mars_viz.ui.lessons.why import MEASURED
+from mars_viz.ui.lessons.seven import MEASURED
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import draw, frame, lead, sentence
 from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.session import current_session
+from mars_viz.ui.session import bound, current_session
 from mars_viz.ui.tab_jobs import measure_costs, watch
 from mars_viz.ui.tune import catalogue, detail, form, sweep_requests
 from mars_viz.ui.tune.catalogue import SweepCatalogue, Sweeping, TunePageState, TuneView, going
@@ -85,20 +85,14 @@ def opened(page_state: TunePageState, catalog: SweepCatalogue) -> tuple[CachedSw
 def head(page_state: TunePageState, catalog: SweepCatalogue) -> None:
     """Draw the title, the picker of sweeps, and the form for a new one."""
     labels = catalog.labels
-    st.session_state["sweep"] = page_state.view.sweep if labels else None
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Tune", "Which setting is safe, and what does it buy?")
-    middle.selectbox(
-        "Sweep",
-        list(labels),
-        key="sweep",
-        format_func=lambda name: labels.get(name, name),
-        disabled=not labels,
-        on_change=lambda: page_state.open(st.session_state["sweep"]),
-        placeholder="No sweep yet",
-        label_visibility="collapsed",
-    )
+    bound(
+        middle.selectbox, "Sweep", "sweep", page_state.view.sweep if labels else None, page_state.open,
+        options=list(labels), format_func=lambda name: labels.get(name, name), disabled=not labels,
+        placeholder="No sweep yet", label_visibility="collapsed",
+    )  # fmt: skip
     with right.popover("New sweep", width="stretch", key=f"new-sweep-{page_state.begun}"):  # a new key closes it
         new_sweep(page_state)
 
@@ -112,7 +106,7 @@ def new_sweep(page_state: TunePageState) -> None:
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return
     try:
-        sweep_request, (into, page_state.folder) = make_request(), sweep_requests.checked_folder(folder())
+        sweep_request, (into, page_state.folder) = make_request(), sweep_requests.checked_folder(folder)
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder, into)[0])
         page_state.begun += 1
     except BadInput as error:
@@ -190,7 +184,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     with above:
         lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
-        form.offer(page_state, catalog, sweep, advised)
+        detail.offer_prompts(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if sweep.graded:
@@ -249,21 +243,12 @@ def beside(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> dict[
 
 def lay_over(page_state: TunePageState, beside: Mapping[str, str]) -> None:
     """Draw the choice of sweeps to overlay, given the possible ones by name and label."""
-    st.session_state["tune-others"] = [name for name in page_state.view.others if name in beside]
-
-    def compare() -> None:
-        page_state.change(others=tuple(st.session_state["tune-others"]))
-
-    st.multiselect(
-        "Overlay",
-        list(beside),
-        key="tune-others",
-        format_func=lambda name: beside.get(name, name),
-        max_selections=catalogue.MOST_COMPARED,
-        on_change=compare,
-        disabled=not beside,
+    bound(
+        st.multiselect, "Overlay", "tune-others", [name for name in page_state.view.others if name in beside],
+        lambda names: page_state.change(others=tuple(names)), options=list(beside),
+        format_func=lambda name: beside.get(name, name), max_selections=catalogue.MOST_COMPARED, disabled=not beside,
         placeholder="Other rules' sweeps" if beside else "No other finished sweep of these prompts and models",
-    )
+    )  # fmt: skip
 
 
 page()

@@ -23,7 +23,7 @@ from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker, pickled
-from mars_viz.ui.lessons import LESSONS, base, ratio, theta
+from mars_viz.ui.lessons import LESSONS, base, seven
 from mars_viz.ui.lessons.base import LessonView, fitted
 from mars_viz.ui.links import from_parameters, to_parameters
 from tests import tabs
@@ -79,7 +79,7 @@ def test_every_lesson_opens_on_a_run_that_serves_it(number):
 
 def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
     figure, run = element(opened(lesson="5", run="a-greedy"))["figure"], read(folder / "a-greedy")
-    for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
+    for name, told in zip(seven.COMPARED, figure["rules"], strict=True):
         asked = ruling(opinion(RULES[name], run), own_dial(run, RULES[name]))
         for c in (-40, -8, 0, 3, 40):
             assert told["changes"][c + figure["reach"]] == np.count_nonzero(
@@ -104,10 +104,10 @@ def test_an_incomplete_strict_text_is_marked_and_no_incomplete_text_is_wrong():
     same = first_difference(loose.token_ids, strict.token_ids)
     rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)
     before, after = (replace(strict, rounds=strict.rounds[: rounds + n], complete=False) for n in (0, 1))
-    told = theta.written(run, loose, before, None)
+    told = seven.written(run, loose, before, None)
     assert told["words"] == "The strict text was cut short." and told["other"] == ""
     assert told["same"] == run.decode(loose.token_ids) and told["tau"] == loose.tau
-    assert f"from token {same + 1} on (marked)" in theta.written(run, loose, after, None)["words"]
+    assert f"from token {same + 1} on (marked)" in seven.written(run, loose, after, None)["words"]
 
 
 def test_maps_that_are_cut_short_or_begin_off_the_dials_steps(tmp_path, monkeypatch):

@@ -38,8 +38,8 @@ from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.lessons import lossless, ratio, rollback, trees, why
-from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
+from mars_viz.ui.lessons import seven
+from mars_viz.ui.lessons.seven import DRAWS, SHOWN, sampling_data
 from mars_viz.walk import Ending
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 from tests.in_node import in_node_with
@@ -48,8 +48,8 @@ from tests.test_learn_page import with_map
 LAWS = sums.Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
 SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a", "other": "", "words": "Words."}
-CALLS = ratio.curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
-COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
+CALLS = seven.ratio_curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": seven.REACH}
+COUNTED = {"runnerUps": 3, "above": [0] * seven.REACH + [1, 2] + [3] * (seven.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
     **{"symbol": "θ", "chart": "frontier", "mark": "dial"},
@@ -64,13 +64,13 @@ READINGS = {
 FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     Kind.DRAFTING: (
         (Knob("alpha", "α", 0.8, step=0.01), Knob("block", "γ", 6, 1, 16), Knob("cost", "c", 0.17, step=0.01)),
-        {"runs": [], "own": "Its own.", "theory": why.theory()},
+        {"runs": [], "own": "Its own.", "theory": seven.drafting_theory()},
     ),
     Kind.ROLLBACK: ((Knob("drafted", "γ", 3, stops=(3,)),), {"prices": [PRICE]}),
-    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), told(LAWS, ["a", "b"])),
+    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), sampling_data(LAWS, ["a", "b"])),
     Kind.SHIFT: (
-        (Knob("shift", "c", 0, -ratio.REACH, ratio.REACH),),
-        {**CALLS, **COUNTED, "rules": [{"name": "MARS", "changes": [1] * ratio.REACH + [0] + [1] * ratio.REACH}]},
+        (Knob("shift", "c", 0, -seven.REACH, seven.REACH),),
+        {**CALLS, **COUNTED, "rules": [{"name": "MARS", "changes": [1] * seven.REACH + [0] + [1] * seven.REACH}]},
     ),
     Kind.CHOOSING: (
         (DIAL,),
@@ -78,11 +78,11 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     ),
     Kind.BRANCHING: (
         (
-            Knob("alpha", "α", 0.6, stops=trees.ALPHAS),
-            Knob("second", "b", 0.5, stops=trees.SECONDS),
-            Knob("wider", "v", 0.05, high=trees.WIDEST, step=0.005),
+            Knob("alpha", "α", 0.6, stops=seven.ALPHAS),
+            Knob("second", "b", 0.5, stops=seven.SECONDS),
+            Knob("wider", "v", 0.05, high=seven.WIDEST, step=0.005),
         ),
-        {**trees.theory(), "widest": trees.WIDEST, "own": "Its own."},
+        {**seven.branching_theory(), "widest": seven.WIDEST, "own": "Its own."},
     ),
     Kind.SETTING: ((replace(DIAL, exact=True),), READINGS),
 }
@@ -127,7 +127,7 @@ def test_every_lesson_s_finding_is_a_status_that_screen_readers_read(pages):
 
 TIMED = [{"name": "a", "alpha": 0.5, "gamma": gamma, "c": 0.2, "speedUp": 1.5} for gamma in (6, 3)]
 PRECISE = {"position": {"dial": 0.9876543}, "knobs": [asdict(replace(DIAL, exact=True, start=0.9876543))]}
-APART = told(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
+APART = sampling_data(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
 WORDS = [
     (Kind.DRAFTING, {}, {}, "lesson-sum", r".*\(1 − 0.807\) / \(\(1 − 0.80\)\(6 × 0.17 \+ 1\)\) = 1.96 .*"),
     (Kind.DRAFTING, {"position": {"alpha": 1.0, "block": 6, "cost": 0.5}}, {}, "lesson-sum",
@@ -220,14 +220,14 @@ def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(pag
 
 
 def test_trees_and_chains_are_fastest_where_python_says(pages):
-    nodes = np.arange(1, trees.MOST + 1)
+    nodes = np.arange(1, seven.MOST_NODES + 1)
     settings = [(0.6, 0.5, 0.05), (0.9, 0.0, 0.0), (0.05, 1.0, 0.2)]
     positions = [dict(zip(("alpha", "second", "wider"), each, strict=True)) for each in settings]
     title = "return at.found('chart-title')[0].textContent;"
     rows = [(title, Kind.BRANCHING, {"position": each}, {}) for each in positions]
     for (alpha, second, wider), words in zip(settings, pages(*rows), strict=True):
         chain = np.array([float(sums.expected_tokens(alpha, n)) for n in nodes])
-        paces = [each / (1 + wider * nodes) for each in (tree_tokens(alpha, second, trees.MOST), chain)]
+        paces = [each / (1 + wider * nodes) for each in (tree_tokens(alpha, second, seven.MOST_NODES), chain)]
         counts = re.search(r"a tree of (\d+) nodes? is (\S+) times .*, of (\d+), (\S+) times", words)
         assert counts is not None
         for found, pace in zip((int(counts[1]), int(counts[3])), paces, strict=True):
@@ -259,7 +259,7 @@ def test_a_runs_own_letters_by_hand():
 def test_prices_are_those_of_decoding_at_the_strict_end():
     run = toy_run(dial=0.9)
     run = mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (1, 3, 6))[0])
-    found, prices = sums.strict_runs(run), rollback.picture(run, ()).figure["prices"]
+    found, prices = sums.strict_runs(run), seven.rollbacks(run, ()).figure["prices"]
     assert list(found) == [price["gamma"] for price in prices] == [1, 3, 6]
     for price, (gamma, strict) in zip(prices, found.items(), strict=True):
         settings = replace(run.settings, gamma=gamma)
@@ -268,17 +268,17 @@ def test_prices_are_those_of_decoding_at_the_strict_end():
         assert price["passes"] == len(rounds) and price["kept"] == sum(r.kept for r in rounds)
         assert price["kept"] + price["lost"] == sum(len(r.speculation) for r in rounds)
         assert strict.token_ids == tuple(t for r in rounds for t in r.token_ids)
-        assert rollback.strict_text(run, {"drafted": gamma}).token_ids == strict.token_ids
-    assert rollback.strict_text(run, {}).settings.gamma == 6
+        assert seven.strict_text(run, {"drafted": gamma}).token_ids == strict.token_ids
+    assert seven.strict_text(run, {}).settings.gamma == 6
 
 
 def test_a_small_share_of_wasted_drafts_is_some_and_without_a_strict_text_there_is_no_price():
     strict = toy_run(rule="strict")
     for lost, of, share in ((1, 300, "0.333"), (7, 100, "7"), (0, 0, "0")):
         numbers = replace(summary(strict), drafted=of, rolled_back=lost)
-        assert rollback.heading(3, numbers).endswith(f", {share} % of drafted tokens rolled back (exact)")
-    assert sums.strict_runs(toy_run(dial=0.7)) == {} and rollback.picture(toy_run(dial=0.7), ()) is None
-    assert sums.strict_runs(strict) == {6: strict} and rollback.strict_text(strict, {}) is strict
+        assert seven.rollback_heading(3, numbers).endswith(f", {share} % of drafted tokens rolled back (exact)")
+    assert sums.strict_runs(toy_run(dial=0.7)) == {} and seven.rollbacks(toy_run(dial=0.7), ()) is None
+    assert sums.strict_runs(strict) == {6: strict} and seven.strict_text(strict, {}) is strict
 
 
 def test_the_areas_are_those_of_the_full_laws():
@@ -304,7 +304,7 @@ def test_the_areas_are_those_of_the_full_laws():
 
 def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missing():
     run = toy_run(rule="rejection-sampling", temperature=1.0)
-    lacks = lossless.LESSON.lacks
+    lacks = seven.LOSSLESS.lacks
     assert sums.places(run) and lacks(run) == ""
     assert all(node < len(run.rounds[index].speculation) for index, node in sums.places(run))
     assert "greedy" in lacks(toy_run())
@@ -348,7 +348,7 @@ def test_the_accuracy_curve_counts_and_its_axis_stands_still_and_holds_every_int
 def test_what_comes_along_tells_the_lessons_point(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(samples.VARIABLE, raising=False)
     costs, graded = samples.recorded_costs(), samples.recorded_grades()
-    assert costs.gamma == why.MEASURED and (costs.target, costs.drafter) == ("built-in/target", "built-in/drafter")
+    assert costs.gamma == seven.MEASURED and (costs.target, costs.drafter) == ("built-in/target", "built-in/drafter")
     times = [each.seconds for each in costs.target_pass]
     assert times[-1] < 2 * times[0], "nine positions take little more time than one"
     assert costs.drafter_step.seconds < times[0] and graded.exercises == 300
@@ -479,7 +479,7 @@ def test_the_speed_up_in_the_browser_is_pythons(js):
     asked = list(product(np.linspace(0, 1, 101).round(2).tolist(), [1, 6, 16], [0.0, 0.17, 0.5, 1.0]))
     found = js(
         "given.asked.map((at) => Object.values(lesson.theoryAt(given.theory, ...at)))",
-        {"theory": why.theory(), "asked": asked},
+        {"theory": seven.drafting_theory(), "asked": asked},
     )
     for (alpha, gamma, c), (tokens, speed_up) in zip(asked, found, strict=True):
         assert tokens == pytest.approx(float(expected_tokens(alpha, gamma)), rel=1e-5)
@@ -495,7 +495,7 @@ def calls_of(*logits: tuple[float, float]) -> RunnerUps:
 
 def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):
     logits = ((9.0, 8.5), (3.0, -2.0), (60.0, 50.0), (20.0, 16.9996))
-    drawn = js("given.map((each) => lesson.pointsOf(each, 40))", ratio.curves(calls_of(*logits), 0.9)["curves"])
+    drawn = js("given.map((each) => lesson.pointsOf(each, 40))", seven.ratio_curves(calls_of(*logits), 0.9)["curves"])
     for (z1, z2), points in zip(logits, drawn, strict=True):
         x, y = np.array(points).T
         assert x[0] == pytest.approx(max(-z2, -40), abs=1e-3) and x[-1] == 40 and (np.diff(x) > 0).all()
@@ -505,11 +505,11 @@ def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):
 
 
 def test_a_runner_ups_ratios_are_those_of_its_shifted_logits():
-    (drawn,) = ratio.curves(calls_of((5.0, 5.0)), 0.9)["curves"]
+    (drawn,) = seven.ratio_curves(calls_of((5.0, 5.0)), 0.9)["curves"]
     assert drawn["steep"][:2] == [(-5.0, None), (-4.98, 1.0)] and drawn["ratios"][34:37] == [None, None, 1.0]
     calls = close_calls(toy_run(temperature=1.0, max_new_tokens=60))
-    sent = ratio.curves(calls, 0.9)
-    assert len(sent["curves"]) == min(len(calls), ratio.DRAWN)
+    sent = seven.ratio_curves(calls, 0.9)
+    assert len(sent["curves"]) == min(len(calls), seven.DRAWN)
     for place, drawn in enumerate(sent["curves"]):
         wanted = calls.ratio(np.arange(-40.0, 41))[:, place]
         assert np.array(drawn["ratios"], float) == pytest.approx(wanted, rel=1e-3, nan_ok=True)
@@ -522,8 +522,8 @@ def test_a_runner_ups_ratios_are_those_of_its_shifted_logits():
 def test_the_runner_ups_above_theta_are_those_that_mars_keeps():
     run = toy_run(temperature=1.0, vocabulary=64, max_new_tokens=150, dial=0.8)
     calls = close_calls(run)
-    found = ratio.verdicts(run, calls)
-    by_hand = [int((calls.ratio(float(c)) > 0.8).sum()) for c in range(-ratio.REACH, ratio.REACH + 1)]
+    found = seven.shifted_verdicts(run, calls)
+    by_hand = [int((calls.ratio(float(c)) > 0.8).sum()) for c in range(-seven.REACH, seven.REACH + 1)]
     assert found["above"] == by_hand and len(set(by_hand)) > 1 and found["runnerUps"] == len(calls)
 
 
@@ -556,10 +556,10 @@ def test_trials_follow_the_target_whatever_the_drafter():
 
 
 def test_more_trials_go_on_where_fewer_stopped_and_come_closer():
-    found = lossless.told(FOUR, ["a", "b", "c", "rest"])
+    found = seven.sampling_data(FOUR, ["a", "b", "c", "rest"])
     written, shown = np.array(found["written"]), np.array(found["draws"])
     assert (np.diff(written, axis=0) >= 0).all() and (written.sum(1) == shown).all()
-    assert set(lossless.DRAWS) <= set(shown.tolist()) and (np.diff(shown) > 0).all()
+    assert set(DRAWS) <= set(shown.tolist()) and (np.diff(shown) > 0).all()
     assert found["apart"][-1] < 0.015 < found["apart"][0]
     assert found["apart"] == pytest.approx([np.abs(one / one.sum() - FOUR.p).sum() / 2 for one in written], rel=1e-3)
     assert total_variation(FOUR.p, FOUR.q) == pytest.approx(np.abs(FOUR.p - FOUR.q).sum() / 2)

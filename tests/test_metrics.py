@@ -15,7 +15,7 @@ from mars_viz.exploration import mapped, shown
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
-from mars_viz.ui.lessons import trees
+from mars_viz.ui.lessons.seven import TREES, branching_dials
 from mars_viz.walk import Ending
 from tests.factories import make_speculation, toy_map, toy_run
 
@@ -149,10 +149,10 @@ def test_no_tree_of_as_many_nodes_yields_more(alpha, rescued):
 
 def test_the_lesson_of_trees_begins_at_the_runs_own_choices():
     run = toy_run()
-    assert "no drafter's second choice" not in trees.LESSON.lacks(run)
-    assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
-    assert [knob.start for knob in trees.dials(Counter({0: 62, 1: 19, -1: 19}))][:2] == [0.6, 0.5]
-    assert trees.dials(Counter({0: 4}))[1].start == 0.0 and chances(choices(replace(run, rounds=()))) == (0, 0)
+    assert "no drafter's second choice" not in TREES.lacks(run)
+    assert "3" in TREES.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
+    assert [knob.start for knob in branching_dials(Counter({0: 62, 1: 19, -1: 19}))][:2] == [0.6, 0.5]
+    assert branching_dials(Counter({0: 4}))[1].start == 0.0 and chances(choices(replace(run, rounds=()))) == (0, 0)
 
 
 LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocabulary": 300, "model_seed": 15}

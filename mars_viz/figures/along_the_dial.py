@@ -256,8 +256,6 @@ def _logits_title(positions: Positions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A quantity to compare settings by."""
-
     label: str  # on the control that chooses it
     name: str  # in words, as in 'Most tokens per round (τ)'
     read: Callable[[MapGrid, Run, Costs | None], np.ndarray]  # float64 [G, S]; the value of every cell

@@ -88,7 +88,6 @@ _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 
 def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
-    """Return the upper bound of forgivable rejections over θ."""
     rejections = counted(bound.rejections, "rejection")
     title = f"Bound: θ = {DIAL:g} could have forgiven at most {bound.at(DIAL)} of {rejections}"
     figure = blank(title, theme, "θ, threshold of MARS", "rejections, at most (bound)")

@@ -35,8 +35,6 @@ TITLE_WIDTH = 46  # characters per title line that fit on a phone
 
 @dataclass(frozen=True, slots=True)
 class RulePath:
-    """The path of one rule."""
-
     name: str  # for display: the rule's title, with a suffix if two sweeps share a rule
     symbol: str  # the dial's symbol
     path: Frontier
@@ -45,10 +43,8 @@ class RulePath:
     marked: float  # the dial value to mark: the chosen setting, or the best one within the allowed loss
 
 
-def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None = None) -> go.Figure:
+def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float) -> go.Figure:
     """Return the paths, the chosen rule's first; `limit` is the allowed loss in points."""
-    if not paths:
-        return say_empty(blank("No sweep to show yet", theme, "accuracy", "speed"), "Sweep a set with answers.", theme)
     first = paths[0].path
     across = f"accuracy change vs {first.over}, points" if first.paired else "accuracy, %"
     figure = blank("", theme, across, f"modelled speed-up over {first.over}")
@@ -80,7 +76,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     at, label = first.near(paths[0].marked), exact_setting(paths[0].symbol, paths[0].marked)
     x, y = 100 * first.accuracy.estimate[at], first.speed_up.estimate[at]
     add_text(figure, label, theme.dial, x=x, y=y, yshift=14, name=DIAL_MARK)
-    if limit is not None and first.paired:
+    if first.paired:
         figure.add_shape(**line_at({"color": theme.rejected, "width": 1, "dash": "dot"}, x=-limit))
         at_limit = {"x": -limit, "xanchor": "right", "xshift": -3, "y": 0, "yref": "paper", "yanchor": "bottom"}
         add_text(figure, f"{number(limit)} lost", theme.rejected, **at_limit)
@@ -118,14 +114,12 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     )
 
 
-def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None, theme: Theme) -> None:
+def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float, theme: Theme) -> None:
     """Show the settings that lose up to `NEAR` times the limit, with buttons for these and for all."""
     whole = _ranges(paths, [np.ones(len(each.path.dials), bool) for each in paths], limit)
-    near = whole
-    if limit is not None:
-        losses = [each.path.lost(each.strict) for each in paths]
-        most = max(NEAR * limit, *(lost[each.path.near(each.marked)] for each, lost in zip(paths, losses, strict=True)))
-        near = _ranges(paths, [lost <= most for lost in losses], limit)
+    losses = [each.path.lost(each.strict) for each in paths]
+    most = max(NEAR * limit, *(lost[each.path.near(each.marked)] for each, lost in zip(paths, losses, strict=True)))
+    near = _ranges(paths, [lost <= most for lost in losses], limit)
     figure.update_layout({f"{axis}_range": ends for axis, ends in near.items()})
     if whole["xaxis"][0] >= near["xaxis"][0] - 0.1 * (near["xaxis"][1] - near["xaxis"][0]):
         return
@@ -138,14 +132,12 @@ def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | Non
     figure.update_layout(updatemenus=[{"type": "buttons", "buttons": buttons, **place, **looks}])
 
 
-def _ranges(
-    paths: Sequence[RulePath], shown: Sequence[np.ndarray], limit: float | None
-) -> dict[str, tuple[float, float]]:
+def _ranges(paths: Sequence[RulePath], shown: Sequence[np.ndarray], limit: float) -> dict[str, tuple[float, float]]:
     """Return the ranges of both axes that include these settings, bool [D] each, with their intervals."""
     ends, pairs = ("estimate", "low", "high"), list(zip(paths, shown, strict=True))
     xs = np.concatenate([100 * getattr(each.path.accuracy, end)[part] for each, part in pairs for end in ends])
     ys = np.concatenate([getattr(each.path.speed_up, end)[part] for each, part in pairs for end in ends])
-    paired = [0.0, *([] if limit is None else [-1.3 * limit])] if paths[0].path.paired else []
+    paired = [0.0, -1.3 * limit] if paths[0].path.paired else []
     xs, ys = np.append(xs[np.isfinite(xs)], paired), ys[np.isfinite(ys)]
     ranges = {}
     for axis, values, after in (("xaxis", xs, 0.16), ("yaxis", ys, 0.12)):
@@ -155,10 +147,10 @@ def _ranges(
     return ranges
 
 
-def _title(paths: Sequence[RulePath], limit: float | None) -> str:
+def _title(paths: Sequence[RulePath], limit: float) -> str:
     first = paths[0]
     place = first.path.near(first.marked)
-    if len(paths) > 1 and limit is not None:
+    if len(paths) > 1:
         places = [each.path.best_within(each.strict, limit) for each in paths]
         speeds = [float(each.path.speed_up.estimate[at]) for each, at in zip(paths, places, strict=True)]
         best = int(np.argmax(speeds))
@@ -172,13 +164,9 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
     pace = f"as fast as {first.path.over}" if speed == "1" else f"{speed}× as fast as {first.path.over}"
     change = first.path.accuracy.at(place).scaled(100)
     digits = decimals_within(*change[1:])
-    price = (
-        f"loses {_points(lost, digits)}"
-        if lost > 0.005
-        else f"wins {_points(-lost, digits)}"
-        if lost < -0.005
-        else "loses nothing"
-    )
+    price = "loses nothing"
+    if abs(lost) > 0.005:
+        price = f"loses {_points(lost, digits)}" if lost > 0 else f"wins {_points(-lost, digits)}"
     return f"{first.name} at {at} is {pace} and {price} of accuracy on these prompts"
 
 
@@ -192,8 +180,6 @@ MOST = 2_000  # steps to draw; more are subsampled evenly
 
 @dataclass(frozen=True, slots=True)
 class DialCurve:
-    """A curve over all settings."""
-
     title: str  # the quantity, with its unit
     symbol: str  # the dial's symbol
     steps: Steps  # one row; exact
@@ -206,7 +192,6 @@ class DialCurve:
 
     @property
     def scale(self) -> float:
-        """Factor for displayed numbers."""
         return 100.0 if self.percent else 1.0
 
     def words(self, value: float, dial: float) -> str:
@@ -251,10 +236,9 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     return figure
 
 
-def share_bars(
-    kinds: Sequence[str], counts: np.ndarray, shares: Band, theme: Theme, *, axis: str, noun: str
-) -> go.Figure:
-    """Return bars of `counts` int64 [K] and shares [K] of all `noun`s; `axis` names the kinds."""
+def share_bars(kinds: Sequence[str], counts: np.ndarray, shares: Band, theme: Theme, *, axis: str) -> go.Figure:
+    """Return bars of the relaxed tokens' `counts` int64 [K] and shares [K]; `axis` names the kinds."""
+    noun = "relaxed token"
     total, most = int(counts.sum()), int(counts.argmax()) if len(counts) else 0
     if not total:
         title = f"There is no {noun} at this setting"

@@ -145,8 +145,6 @@ TITLE_WIDTH = 56  # characters per title line that fit on a phone
 
 
 class Upward(Enum):
-    """The quantity on the vertical axis."""
-
     SHARE = "p(x)/p1"  # the drafted token's probability over the best token's
     RATIO = "z2/z1"
 

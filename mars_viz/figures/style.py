@@ -28,8 +28,6 @@ TITLE_WIDTH = 40  # characters per title line; three lines fit
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours for a page theme."""
-
     ink: str
     muted: str  # axis names and ticks
     grid: str
@@ -46,8 +44,6 @@ DARK = Theme("#E5E7EB", "#9CA3AF", "#2B333E", "#8796AC", "#FFC04D", "#F28A5B", "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a key."""
-
     symbol: str  # a character that looks like the mark
     colour: str
     words: str
@@ -73,7 +69,6 @@ def _merged(layout: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def plain_layout(title: str, theme: Theme, x: str, y: str) -> dict[str, Any]:
-    """Return the layout of `blank`."""
     xaxis, yaxis = (
         {
             "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
@@ -134,12 +129,10 @@ def path_looks(theme: Theme, count: int) -> list[tuple[str, str, str]]:
 
 
 def titled_lines(title: str, width: int) -> list[str]:
-    """Return the lines of a title."""
     return wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
 
 
 def in_bold(lines: Sequence[str]) -> str:
-    """Return a title's lines as markup."""
     return f"<b>{'<br>'.join(map(escaped, lines))}</b>"
 
 
@@ -162,7 +155,6 @@ def spoken_title(figure: go.Figure) -> str:
 
 
 def key_words(key: Sequence[Entry]) -> str:
-    """Return a line of a key as markup."""
     return " &nbsp; ".join(
         f'<span style="color:{entry.colour}">{entry.symbol}</span> {escaped(entry.words)}' for entry in key
     )
@@ -261,7 +253,6 @@ def error_bars(estimate: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str
 
 
 def whole_ticks(figure: go.Figure, largest: float) -> None:
-    """Use integer ticks on a y axis of small counts."""
     if largest <= 5:
         figure.update_yaxes(dtick=1)
 

@@ -20,7 +20,6 @@ NUMERIC = tuple("0123456789+−–") + ("",)  # first characters of numbers
 
 
 def draw(blocks: Iterable[Block]) -> None:
-    """Draw the blocks in order."""
     for block in blocks:
         match block:
             case Sentence(small=True):
@@ -65,7 +64,6 @@ def _table(block: Table) -> None:
 
 
 def sentence(text: str, basis: str = "") -> None:
-    """Draw a sentence with the basis of its numbers."""
     draw([Sentence(text, basis)])
 
 
@@ -81,5 +79,4 @@ def _tagged(sentence: Sentence) -> Html:
 
 
 def frame(table: Table) -> pd.DataFrame:
-    """Return the table as a data frame of text."""
     return pd.DataFrame(list(table.rows), columns=list(table.heads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -83,7 +83,6 @@ def played_values(run: Run) -> tuple[float, float, float]:
 
 
 def run_cards(catalog: RunCatalogue, run_ids: Iterable[str]) -> Iterator[Card]:
-    """Yield cards of recorded runs. Lazy, because each run has to be read."""
     for run_id in run_ids:
         title = catalog.recorded[run_id].heading
         try:
@@ -102,7 +101,6 @@ def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
 
 
 def to_be_seen(run: Run) -> str:
-    """Return a sentence about the rule's effect in this run."""
     numbers = summary(run)
     accepted = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
@@ -113,7 +111,6 @@ def to_be_seen(run: Run) -> str:
 
 
 def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
-    """Yield a card per lesson."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
         run_id = library.suited(catalog, lesson.lacks, lesson.sample)
@@ -126,7 +123,6 @@ STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
 @faults.drawn
 def page() -> None:
-    """Draw the page."""
     navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
     # Explore once was the start page; the browser's Back also leads here
@@ -217,17 +213,6 @@ def _more() -> None:
 _WIDE, _HIGH = 320.0, 44.0  # view box in SVG units; the picture is stretched to its box
 
 
-def _box(x: float, y: float, wide: float, tall: float, colour: str) -> str:
-    return f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{tall:.2f}" fill="{colour}"/>'
-
-
-def _svg(parts: Sequence[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none">'
-        f"{''.join(parts)}</svg>"
-    )
-
-
 BARS = {
     Outcome.MATCHED: ("#94A3B8", 0.55),
     Outcome.RELAXED: ("#E69F00", 1.0),
@@ -241,15 +226,16 @@ negative."""
 
 
 def token_bars(run: Run, *, most: int = 96) -> str:
-    """Return the first `most` tokens of the recorded text as bars."""
     outcomes = list(islice(_outcomes(run), most))
     step, middle = _WIDE / max(len(outcomes), 1), _HIGH * 0.62
-    bars = []
+    box = f'viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
     for index, outcome in enumerate(outcomes):
         colour, height = BARS[outcome]
         tall = height * (middle if height > 0 else _HIGH - middle)
-        bars.append(_box(index * step, middle - max(tall, 0), 0.8 * step, abs(tall), colour))
-    return _svg(bars)
+        place = f'x="{index * step:.2f}" y="{middle - max(tall, 0):.2f}" width="{0.8 * step:.2f}"'
+        parts.append(f'<rect {place} height="{abs(tall):.2f}" fill="{colour}"/>')
+    return "".join([*parts, "</svg>"])
 
 
 def _outcomes(run: Run) -> Iterator[Outcome]:

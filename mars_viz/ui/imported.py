@@ -62,12 +62,10 @@ def opened() -> tuple[str, EngineFile] | None:
 
 
 def close() -> None:
-    """Close the file and show runs again."""
     st.session_state[KEY] = None
 
 
 def draw(upload_id: str, engine_file: EngineFile) -> None:
-    """Draw the opened file."""
     words, button = st.columns([6, 1], vertical_alignment="center")
     with words:
         theme.note(engine_file.summary)

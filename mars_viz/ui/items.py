@@ -44,12 +44,9 @@ class Item:
 
 @dataclass(slots=True)
 class ItemsState(PageState):
-    """State of a page on which items are changed."""
-
     deleted: set[str] = field(default_factory=set)  # by `Item.key`; can be restored above the list
 
     def forget(self, name: str) -> None:
-        """Stop showing a deleted item."""
         raise NotImplementedError
 
     def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> list[Item]:
@@ -69,24 +66,20 @@ class ItemsState(PageState):
         return changed
 
     def rename(self, item: Item) -> None:
-        """Apply the title in the item's form."""
         title = str(st.session_state[f"title-{item.key}"])
         self.attempt([item], lambda _: item.store.rename(item.name, title, item.heading))
 
     def delete(self, items: Iterable[Item]) -> None:
-        """Move items to the bin."""
         for item in self.attempt(items, lambda each: each.store.delete(each.name)):
             self.forget(item.name)
             self.deleted.add(item.key)
 
     def restore(self, items: Iterable[Item]) -> None:
-        """Restore items from the bin."""
         restored = self.attempt(items, lambda each: each.store.restore(each.name))
         self.deleted.difference_update(item.key for item in restored)
 
 
 def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
-    """Draw the button and the form that renames or deletes the item."""
     refused = item.refusal
     with place.popover(
         "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
@@ -105,7 +98,6 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
 
 
 def draw_deleted(state: ItemsState, items: Iterable[Item]) -> None:
-    """Draw deleted items, each with a button that restores it."""
     for item in items:
         with st.container(key=f"deleted-{item.key}"):
             words, button = st.columns([8.4, 1.7], vertical_alignment="center")
@@ -118,7 +110,6 @@ def draw_deleted(state: ItemsState, items: Iterable[Item]) -> None:
 
 
 def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
-    """Draw the bin with the items that this browser may restore."""
     restorable = [item for item in items if not item.refusal]
     if restorable:
         with st.expander(f"Bin ({len(restorable)})"):

@@ -37,8 +37,6 @@ _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # ids of a tab's own runs
 
 @dataclass(frozen=True, slots=True)
 class RunCatalogue:
-    """Runs that a tab can open at one moment."""
-
     own: Mapping[str, Run]  # runs decoded or uploaded in this tab, by id, oldest first
     recorded: Mapping[str, ListedRun]
     """Recorded runs on the server by id, which is a name and not a path: the samples, then saved runs."""
@@ -48,7 +46,6 @@ class RunCatalogue:
 
     @property
     def samples(self) -> frozenset[str]:
-        """Ids of the samples, which are shown when no run was chosen."""
         return frozenset(run_id for run_id, entry in self.recorded.items() if entry.origin is RunOrigin.SAMPLE)
 
     @property
@@ -70,7 +67,6 @@ class RunCatalogue:
         return told_apart(labels)
 
     def line(self, run_id: str) -> str:
-        """Return a full description of a run's provenance; empty if it is unknown."""
         entry = self.entries.get(run_id)
         return "" if entry is None else entry.line
 
@@ -85,14 +81,12 @@ class RunCatalogue:
         return next(readable, next(reversed(list(self.own)), ""))
 
     def described(self, run_id: str) -> str:
-        """Return the run's label with its origin."""
         if run_id in self.own:
             return f"Your run, {self.labels[run_id]}"
         whose = "Sample run" if run_id in self.samples else "Run recorded on this server"
         return f"{whose}: {self.labels[run_id]}"
 
     def has(self, run_id: str) -> bool:
-        """Return True if there is a run with that id, readable or not."""
         return run_id in self.own or run_id in self.recorded
 
     def landed(self, view: View) -> tuple[View, str]:
@@ -106,7 +100,6 @@ class RunCatalogue:
         return replace(default, overlay=view.overlay), self.lost(view.run)
 
     def lost(self, run_id: str) -> str:
-        """Return the message about a link to a missing run."""
         if _OWN.fullmatch(run_id):
             lost = "The link's run was opened in a tab that is gone, and is not kept here; open its zip again."
         else:
@@ -146,7 +139,6 @@ class RunCatalogue:
 
 
 def shelf(session: Session) -> RunCatalogue:
-    """Return the catalog of this tab."""
     try:
         entries = seen(listed_runs(default_folders.runs(), samples.runs_folder()))
     except BadInput as error:
@@ -167,7 +159,6 @@ def shelf(session: Session) -> RunCatalogue:
 
 
 def seen(listed: Iterable[ListedRun]) -> list[ListedRun]:
-    """Return the samples and the saved runs that this browser may see."""
     makers = Makers(default_folders.runs()).seen_by(rights.sees())
     return [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
 
@@ -213,7 +204,6 @@ def picker(
     *,
     disabled: bool = False,
 ) -> None:
-    """Draw the select box for runs, with the id of the shown run. `chosen` is called with that of another one."""
     bound(
         place.selectbox,
         "Run",
@@ -236,7 +226,6 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def second_line(catalog: RunCatalogue, run_id: str) -> None:
-    """Draw the run's provenance in small type below the picker. Hidden on phones."""
     if line := catalog.line(run_id):
         with st.container(key="what-made"):
             theme.small(line)

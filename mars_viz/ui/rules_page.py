@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 
 import numpy as np
@@ -13,23 +14,12 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import (
-    Agreement,
-    AllRules,
-    Boundary,
-    Equivalent,
-    RuleRow,
-    Ruling,
-    agreement,
-    boundary,
-    own_dial,
-)
+from mars_viz.analysis.rulings import Agreement, AllRules, Equivalent, RuleRow, Ruling, agreement, boundary, own_dial
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
 from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.exploration import Stand
 from mars_viz.figures.rules import Upward, agreement_matrix, decision_plane
 from mars_viz.recording import Walking
 from mars_viz.report import file_name
@@ -46,6 +36,7 @@ from mars_viz.ui.theme import chart
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import clipped, counted, number, setting
 
+Dials = Mapping[str, float | None]  # values by rule
 NEAREST = 3  # maximum number of equivalents in a sentence
 
 
@@ -90,45 +81,27 @@ def shift_words(c: float, counts: Mapping[str, int]) -> str:
     return begin + f", but {_listed(parts)}."
 
 
-def undrawn(rulings: Sequence[Ruling], lines: Sequence[Boundary | None]) -> str:
-    """Return which rules have no boundary in the plane; empty if all have one."""
-    without = [ruling.rule.at(ruling.dial) for ruling, line in zip(rulings, lines, strict=True) if line is None]
-    return f"No line for {_listed(without)}: the dial divides no drafts here." if without else ""
-
-
 def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def rule_frame(panel: AllRules, names: Sequence[str], dials: Mapping[str, float | None]) -> pd.DataFrame:
-    """Return a table with a row per rule. Rules that cannot judge the run have a reason in place of numbers."""
-    table = pd.DataFrame([_line(panel, name, dials) for name in names], index=list(names))
+def rule_frame(panel: AllRules, names: Sequence[str], dials: Dials) -> pd.DataFrame:
+    lines: list[dict[str, object]] = []
+    for name in names:
+        rule = panel.rules[name]
+        if lacks := panel.opinions[name].lacks:
+            lines.append({"rule": rule.title, "dial": "cannot judge", "reason": lacks})
+            continue
+        row, line = panel.row(name, dials[name]), dict[str, object](rule=rule.title)
+        line |= {"dial": _setting(rule, row.dial), "basis": row.basis.value, "reason": ""}
+        line |= {"τ": row.tau, "rolled back": row.rolled_back, "relaxed": row.relaxed}
+        line["first difference"] = None if row.first_difference is None else row.first_difference + 1
+        lines.append(line | {"worst rank kept": row.lowest_rank, "least p(x)/p1 kept": row.lowest_share})
+    table = pd.DataFrame(lines, index=list(names))
     return table if table["reason"].any() else table.drop(columns="reason")
 
 
-def _line(panel: AllRules, name: str, dials: Mapping[str, float | None]) -> dict[str, object]:
-    rule = panel.rules[name]
-    if lacks := panel.opinions[name].lacks:
-        return {"rule": rule.title, "dial": "cannot judge", "reason": lacks}
-    row = panel.row(name, dials[name])
-    return {
-        "rule": rule.title,
-        "dial": _setting(rule, row.dial),
-        "basis": row.basis.value,
-        "reason": "",
-        "τ": row.tau,
-        "rolled back": row.rolled_back,
-        "relaxed": row.relaxed,
-        "first difference": None if row.first_difference is None else row.first_difference + 1,
-        "worst rank kept": row.lowest_rank,
-        "least p(x)/p1 kept": row.lowest_share,
-    }
-
-
-def likeness_frame(
-    dials: Mapping[str, float | None], matched: Mapping[str, Equivalent], shifted: Mapping[str, int]
-) -> pd.DataFrame:
-    """Return a table that compares the rules' verdicts on the recorded positions."""
+def likeness_frame(dials: Dials, matched: Mapping[str, Equivalent], shifted: Mapping[str, int]) -> pd.DataFrame:
     lines = []
     for name, changed in shifted.items():
         rule, (dial, differing) = rule_named(name), matched.get(name, (None, None))
@@ -186,15 +159,12 @@ def _rule(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """Rule and dial shown on the page; the run is separate."""
-
     rule: str = links.parameter("rule", _rule, str, "", "is not in the list")  # empty for the run's own
     dial: float | None = links.number("dial")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", "all")
 
     def rule_on(self, run: Run) -> Rule:
-        """Return the chosen rule."""
         return rule_named(self.rule or run.settings.rule)
 
     def dial_on(self, run: Run) -> float | None:
@@ -202,13 +172,11 @@ class RuleView:
         return own_dial(run, self.rule_on(run)) if self.dial is None else self.dial
 
     def listed(self, rules: Iterable[str], run: Run) -> tuple[str, ...]:
-        """Return the listed rules: all, or the first ones, the run's own and the chosen one."""
         first = {*FIRST, run.settings.rule, self.rule_on(run).name}
         return tuple(name for name in rules if self.every or name in first)
 
 
 def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
-    """Return the view with an invalid rule or dial value set to the default, and a complaint."""
     if view.rule and view.rule not in rules_and(rule_named(run.settings.rule)):
         complaint = f"The link's rule “{clipped(view.rule)}” is not in the list, and the run was made with another; "
         instead = "the run's own is shown. Choose another from the list."
@@ -220,8 +188,6 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
 
 @dataclass(slots=True)
 class RulesPageState(PageState):
-    """State of one tab's Rules page."""
-
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
     walking: tuple[str, Job[Walked]] | None = None  # id of the run and the unfinished walks of this tab
@@ -235,7 +201,6 @@ class RulesPageState(PageState):
         return links.from_parameters(RuleView, parameters)
 
     def fit(self, run: Run) -> None:
-        """Reset parts of the view that the run does not have, with a notice."""
         self.settle_on(fitted(self.view, run))
 
     def begin_at(self, shown: View | None, run: Run) -> None:
@@ -249,27 +214,25 @@ class RulesPageState(PageState):
         return answers if provenance == run.provenance else None
 
     def panel_of(self, run_id: str, run: Run) -> AllRules:
-        """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
             self.panel = AllRules(run, self.answers(run_id, run))
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
-        """Add the answers of walks from the run's prompt."""
         put_last(self.known, run_id, (run.provenance, {**answers, **(self.answers(run_id, run) or {})}), MOST)
         self.panel = None
 
 
-def start_walks(page_state: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:
-    """Start walking these rules from the tab's run, in place of the tab's previous walks."""
+def start_walks(page_state: RulesPageState, session: Session, panel: AllRules, dials: Dials) -> None:
+    """Start walking all rules from the tab's run, in place of the tab's previous walks."""
     if page_state.walking is not None:
         page_state.walking[1].cancel()
     page_state.notices.clear()
     run_id, catalog = session.view.run, library.shelf(session)
     path = catalog.recorded[run_id].path if run_id in catalog.recorded and run_id not in catalog.own else None
-    job = walk_job(run, stands, Walking, path, tab_jobs.models_for(session, run) or BUILT_IN)
-    page_state.walking = run_id, job
-    tab_jobs.shared_worker().submit(job)
+    models = tab_jobs.models_for(session, panel.run) or BUILT_IN
+    page_state.walking = run_id, walk_job(panel.run, panel.stands(dials), Walking, path, models)
+    tab_jobs.shared_worker().submit(page_state.walking[1])
 
 
 def settle_walks(page_state: RulesPageState) -> None:
@@ -289,27 +252,12 @@ def settle_walks(page_state: RulesPageState) -> None:
 
 
 def walks_going_on(progress: Walked) -> tuple[float, str]:
-    """Return the finished share of the walks, and a sentence about them."""
     together = progress.together
     if together is None:
         return 0.0, "The walks begin …"
-    words = (
-        f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
-        f"{counted(together.walks, 'text')} complete after {counted(together.passes, 'batched step')}"
-    )
+    done = f"{number(together.finished)} of {counted(together.walks, 'text')} complete"
+    words = f"Decoding every rule, and the strict end of each: {done} after {counted(together.passes, 'batched step')}"
     return together.finished / max(1, together.walks), words
-
-
-def what_is_exact(rows: Iterable[RuleRow]) -> str:
-    """Return a sentence about the basis of the table's rows."""
-    bases = list(rows)
-    exact = sum(row.basis is Basis.EXACT for row in bases)
-    if exact == len(bases):
-        return "Every row is exact: counted on the rule's own text after this prompt."
-    local = "block-local: judged round by round on the recorded text"
-    if not exact:
-        return f"Every row is {local}."
-    return f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."
 
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
@@ -320,7 +268,6 @@ DISPUTED, EVERY = "disputed", "all"
 
 @faults.drawn
 def page() -> None:
-    """Draw the page."""
     navigation.through_app()
     session, page_state = current_session(), RulesPageState.of_tab()
     tab_jobs.fill_in(session)
@@ -379,22 +326,12 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
     side_by_side = [rulings[name] for name in listed if name in rulings]
     _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
     _plane(session, panel, rulings, chosen)
-    _equivalents(panel, listed, rule, dials, matched)
-    _take_away(panel, dials, matched)
-
-
-def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
-    name, c = file_name(panel.run), float(st.session_state["lab-shift"])
-
-    def rules() -> pd.DataFrame:
-        return rule_frame(panel, list(panel.rules), dials)
-
-    def like() -> pd.DataFrame:
-        return likeness_frame(dials, matched, _shifts(panel, dials, c))
-
+    shifted = _equivalents(panel, listed, rule, dials, matched)
+    name, rules = file_name(panel.run), partial(rule_frame, panel, list(panel.rules), dials)
+    likeness = partial(likeness_frame, dials, matched, shifted)
     shared_tables = [
         share.Table("Every rule on this run", f"{name}-rules", rules),
-        share.Table("Equivalent settings of every rule", f"{name}-likeness", like),
+        share.Table("Equivalent settings of every rule", f"{name}-likeness", likeness),
     ]
     share.tables(shared_tables, panel.able, "lab")
 
@@ -431,59 +368,47 @@ def _controls(page_state: RulesPageState, panel: AllRules) -> str:
     return theme.choice("Other rules at", [DEFAULT, MATCHED], "lab-others", place=right, help=how)
 
 
-def _table(
-    session: Session,
-    page_state: RulesPageState,
-    panel: AllRules,
-    listed: Sequence[str],
-    dials: Mapping[str, float | None],
-) -> None:
+def _table(session: Session, page_state: RulesPageState, panel: AllRules, listed: Sequence[str], dials: Dials) -> None:
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
-    bound(
-        every.toggle,
-        f"Show all {len(panel.rules)} rules",
-        "lab-every",
-        page_state.view.every,
-        lambda on: page_state.change(every=on),
-        help="In the tables and in the figure of verdicts",
-    )
+    label, every_shown = f"Show all {len(panel.rules)} rules", page_state.view.every
+    how = "In the tables and in the figure of verdicts"
+    bound(every.toggle, label, "lab-every", every_shown, lambda on: page_state.change(every=on), help=how)
     if page_state.walking is not None and page_state.walking[0] == session.view.run:
         job = page_state.walking[1]
         tab_jobs.watch(
             job, lambda: walks_going_on(job.progress), "Cancel", keeps="Keeps the rules that are done", key="lab-cancel"
         )
     else:
-        rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
-        missing = any(row.basis is not Basis.EXACT for row in rows)
+        bases = [panel.row(name, dials[name]).basis for name in listed if name in panel.able]
+        exact, local = bases.count(Basis.EXACT), "block-local: judged round by round on the recorded text"
+        missing = exact < len(bases)
+        words = f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."
+        if not missing:
+            words = "Every row is exact: counted on the rule's own text after this prompt."
+        elif not exact:
+            words = f"Every row is {local}."
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+            sentence(f"{words} {reason}".rstrip())
         how = "Each rule writes its own text after this prompt, with the same seed and settings; its row then counts it"
         key, off = "lab-every-rule", bool(reason)
         if missing and decode.button("Decode every rule on this prompt", key, how, disabled=off, width="stretch"):
-            start_walks(page_state, session, panel.run, panel.stands(dials))
+            start_walks(page_state, session, panel, dials)
             st.rerun()
     chosen = page_state.view.rule_on(panel.run).name
     table(rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
-def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, int]:
-    return {name: int(np.count_nonzero(panel.shifted(name, dials[name], c))) for name in panel.able}
-
-
 def _equivalents(
-    panel: AllRules,
-    listed: Sequence[str],
-    rule: Rule,
-    dials: Mapping[str, float | None],
-    matched: Mapping[str, Equivalent],
-) -> None:
+    panel: AllRules, listed: Sequence[str], rule: Rule, dials: Dials, matched: Mapping[str, Equivalent]
+) -> dict[str, int]:
+    """Draw the equivalents, and return how many verdicts of each rule a constant in every logit changes."""
     theme.section("Which settings are equivalent?")
     sentence(nearest_settings(rule.at(dials.get(rule.name)), matched, len(panel.drafted)))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
-    shifted = _shifts(panel, dials, float(c))
+    shifted = {name: int(np.count_nonzero(panel.shifted(name, dials[name], float(c)))) for name in panel.able}
     with right:
         sentence(shift_words(float(c), {panel.rules[name].at(dials[name]): shifted[name] for name in shifted}))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
@@ -492,6 +417,7 @@ def _equivalents(
         with folded:
             table(likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
+    return shifted
 
 
 def _matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
@@ -540,8 +466,10 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in compared_rulings]
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
     chart(figure, "plane", of=file_name(panel.run))
+    without = [each.rule.at(each.dial) for each, line in zip(compared_rulings, lines, strict=True) if line is None]
+    no_line = f"No line for {_listed(without)}: the dial divides no drafts here." if without else ""
     st.caption(
-        f"Block-local: the recorded text's drafted tokens. {markdown(undrawn(compared_rulings, lines))}",
+        f"Block-local: the recorded text's drafted tokens. {markdown(no_line)}",
         help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
     )
 

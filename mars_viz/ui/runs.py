@@ -187,9 +187,9 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """Draw the list."""
-    deleted_items: list[Item] = []
+    store, deleted_items = tab_jobs.run_store(), list[Item]()
     try:
-        deleted_items = [item_of(run) for run in tab_jobs.run_store().deleted()]
+        deleted_items = [item_of(run) for run in store.deleted()]
     except BadInput as error:
         theme.note(str(error))
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
@@ -211,7 +211,6 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         with actions:
             _offer(session, state, selection)
     draw_bin(state, [each for each in deleted_items if each not in deleted_in_tab])
-    store = tab_jobs.run_store()
     st.caption(markdown(storage(store.folder if visitors.may_name_paths() else None)))
 
 
@@ -286,8 +285,7 @@ def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | 
 
 def _numbers(run: Run) -> None:
     pace = speed(run)
-    untimed = pace.draft_share != pace.draft_share  # NaN
-    share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
+    share = "–" if math.isnan(pace.draft_share) else f"{number(100 * pace.draft_share)}\u202f%"
     prefill, decoding = (f"{number(each)}\u202fs" if each else "–" for each in (pace.prefill_seconds, pace.seconds))
     first = ("Prompt's pass, measured", prefill, "The first pass over the prompt")
     rounds = ("Decoding, measured", decoding, "Wall clock of all rounds")
@@ -366,8 +364,8 @@ def page() -> None:
     except BadInput as error:
         theme.note(str(error))
         st.stop()
-    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
-    runs = [*own, *library.seen(state.listed)]
+    runs = [of_tab(name, run) for name, run in reversed(session.runs.items())]
+    runs += library.seen(state.listed)
     selected_run = next((run for run in runs if run.name == state.view.run), None)
     if state.view.run and selected_run is None:
         state.view = replace(state.view, run="")

@@ -27,8 +27,6 @@ from mars_viz.words import exact_setting
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Table shown on a page."""
-
     title: str
     name: str  # file name without extension: letters, digits and hyphens
     make: Callable[[], pd.DataFrame]  # returns the numbers; called when a button is pressed
@@ -47,7 +45,6 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
 
 
 def _table_buttons(make: Callable[[], pd.DataFrame], labels: tuple[str, str], rows: str, name: str, key: str) -> None:
-    """Draw the buttons that download a table as CSV and as Parquet."""
     csv, parquet = labels
     _button(csv, "csv", lambda: csv_table(make()), f"For a spreadsheet. {rows}", name, key)
     _button(parquet, "parquet", lambda: parquet_table(make()), f"With the columns' types. {rows}", name, key)

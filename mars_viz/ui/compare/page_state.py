@@ -1,5 +1,5 @@
-"""The Compare page: its query parameters, the texts that can be compared, its state in one tab, and its sentences and
-tables."""
+"""The Compare page: its query parameters, its state in one tab, the texts that can be compared, and sentences and
+tables about them. Sentences are plain text that the caller escapes; tables are escaped here."""
 
 from __future__ import annotations
 
@@ -54,8 +54,6 @@ def _is_token(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
-    """State of the Compare page."""
-
     across: Across = links.one_of("across", Across.SETTINGS)
     gamma: int | None = links.whole("gamma", 1000)  # block length of the settings to browse; None for the run's own
     reference: Choice | None = links.pin("reference", Choice)  # the reference text; None for the default
@@ -81,8 +79,6 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Text to compare."""
-
     choice: Choice  # identifies the text; the run's own values are None
     source: Run
     run: Run  # the run at exactly this setting, without a dial map
@@ -97,7 +93,6 @@ class Candidate:
 
     @property
     def rule(self) -> Rule:
-        """Its rule."""
         return rule_named(self.run.settings.rule)
 
     @property
@@ -107,7 +102,6 @@ class Candidate:
 
     @cached_property
     def pane(self) -> Payload:
-        """Its data for the browser."""
         return run_pane(self.run)
 
     def aligned(self, reference: Candidate) -> Alignment:
@@ -119,7 +113,6 @@ class Candidate:
 
 
 def right_answer(run: Run) -> bool | None:
-    """Return whether a run's answer is right by the built-in tasks; None for other prompts."""
     item = recognised(run.prompt)
     if item is None or item.answer is None:
         return None
@@ -186,8 +179,6 @@ MOST_LANES = 24  # maximum number of texts in the strip
 
 @dataclass(slots=True)
 class Comparison(PageState):
-    """State of one tab's Compare page."""
-
     view: CompareView = field(default_factory=CompareView)
     run: str = ""  # id of the run that the view belongs to; empty at first
     turned: bool = False
@@ -335,8 +326,6 @@ MOST_IDS = 12  # maximum number of prompts named in a line
 
 
 class Names(NamedTuple):
-    """Names of two compared texts."""
-
     left: str
     right: str
 
@@ -349,7 +338,7 @@ def named(left: Candidate, right: Candidate) -> Names:
     """Return names by everything in which the texts differ: models, rule and dial, draft. If they continue different
     prompts or differ in nothing else, return the runs' labels, with the right one's key if these are equal."""
     if left.choice == right.choice:
-        return Names(_by_rule(left), _by_rule(left))
+        return Names(*[left.rule.at(left.dial)] * 2)
     names = labels = Names(_by_line(left), _by_line(right))
     if same_prompt(left.run, right.run):
         names = _by_difference(left, right)
@@ -364,7 +353,7 @@ def _by_difference(left: Candidate, right: Candidate) -> Names:
     targets = _distinct_models(ours.target, theirs.target, "an unnamed target")
     drafters = _distinct_models(ours.drafter, theirs.drafter, "an unnamed drafter")
     alike = all(getattr(runs[0].settings, name) == getattr(runs[1].settings, name) for name in _BUT_THE_DIAL)
-    rules = [_setting_words(one) if alike else _by_rule(one) for one in (left, right)]
+    rules = [_setting_words(one) if alike else one.rule.at(one.dial) for one in (left, right)]
     drafted_by = [f"drafted by {name}" for name in drafters]
     parts = [targets, drafted_by, rules, [run.settings.draft for run in runs]]
     same_models = targets[0] == targets[1] and drafters[0] == drafters[1]
@@ -395,10 +384,6 @@ def _setting_words(one: Candidate) -> str:
     if dial is None or one.dial is None:
         return one.rule.title
     return "strict" if one.dial == dial.strict else setting(dial.symbol, one.dial)
-
-
-def _by_rule(one: Candidate) -> str:
-    return one.rule.at(one.dial)
 
 
 def _distinct_models(left: str, right: str, unnamed: str) -> list[str]:
@@ -440,24 +425,23 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
 
 
 def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
-    """Return a sentence about the first difference of both texts."""
-    sides, end = (alignment.left.parts, alignment.right.parts), "the end of the text" if alignment.prefix else "nothing"
-    left, right = (end if at is None else _quoted_token(text.pieces[at]) for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
     if alignment.identical:
         return f"{_capital(names.right)} and {names.left} write the same text ({shared})."
-    begin = (
-        f"Same first {shared.removeprefix('1 ')}; then "
-        if alignment.prefix
-        else f"They differ from the first {alignment.unit.value} on: "
-    )
+    words, end = [], "the end of the text"
+    for text, at in zip(texts, (alignment.left.parts, alignment.right.parts), strict=True):
+        piece = None if at is None else text.pieces[at]
+        if piece is None or piece.special:
+            words.append("nothing" if piece is None and not alignment.prefix else end)
+        else:
+            words.append(f"“{quoted(piece)}”")
+    left, right = words
+    begin = f"They differ from the first {alignment.unit.value} on: "
+    if alignment.prefix:
+        begin = f"Same first {shared.removeprefix('1 ')}; then "
     return f"{begin}{names.right} writes {right}, {names.left} writes {left}."
-
-
-def _quoted_token(piece: Piece) -> str:
-    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:
@@ -472,7 +456,6 @@ def _isolated(text: str, most: int = 0) -> str:
 
 
 def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:
-    """Return a sentence about which answers are right, if both are known."""
     if left is None or right is None:
         return []
     if left == right:
@@ -496,7 +479,7 @@ def cells(row: Difference) -> tuple[str, ...]:
 
 def detail(one: Candidate, name: str) -> str:
     """Return a line about a text, without rule and dial if its name contains them."""
-    run, rule = one.run, _by_rule(one)
+    run, rule = one.run, one.rule.at(one.dial)
     setting = run.settings.draft if rule in name else f"{rule}, {run.settings.draft}"
     return f"{setting}: {counts(len(run.token_ids), len(run.rounds), one.right)}"
 
@@ -509,7 +492,6 @@ def counts(tokens: int, rounds: int, right: bool | None) -> str:
 
 
 def footnote(left: Candidate, right: Candidate) -> str:
-    """Return the basis and the limits of the table's numbers."""
     if not (left.recorded and right.recorded):
         clock = " No speeds: at least one of these settings comes from the dial map and was not timed."
     else:
@@ -538,13 +520,11 @@ def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str
 
 
 def panes(left: Candidate, right: Candidate) -> list[Pane]:
-    """Return the heads of both panes."""
     sides = zip((left, right), named(left, right), strict=True)
     return [(one.choice.key, name, detail(one, name)) for one, name in sides]
 
 
 def payload(view: CompareView, shown: Lineup) -> Payload:
-    """Return all data for the browser."""
     left, right = shown.left, shown.right
     pair = pair_payload(panes(left, right), right.aligned(left), (left.pane, right.pane))
     lanes = [
@@ -556,12 +536,10 @@ def payload(view: CompareView, shown: Lineup) -> Payload:
 
 
 def lead(sentence: str) -> None:
-    """Draw the main result, which is exact."""
     documents.lead([Sentence(sentence, "exact")])
 
 
 def table(rows: Sequence[Difference], names: Names) -> Table:
-    """Return the numbers of both texts."""
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
     bases = " ".join(BASES[basis] for basis in dict.fromkeys(row.stands for row in rows))

@@ -40,6 +40,7 @@ COMPARED = (
 """Figures of the table in order, if a sweep has them."""
 DIALS = ("from_dial", "to_dial")  # fields of the view
 PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
+_HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 
 
 def opened_sweep(catalog: SweepCatalogue, name: str) -> CachedSweep:
@@ -49,19 +50,18 @@ def opened_sweep(catalog: SweepCatalogue, name: str) -> CachedSweep:
     return sweep
 
 
-def _compared(left: SweepSetting, right: SweepSetting) -> tuple[Pairing, tuple[Paired, ...]]:
-    with st.spinner("Computing the intervals"):
-        both = pairing.pair(left, right)
-        return both, pairing.compared(both, COMPARED)
-
-
 def setting_names(both: Pairing) -> Names:
     """Return the shortest distinct names: for one sweep by dial; otherwise by rule or controller and dial, draft,
     drafter or target, and folder."""
     settings = (both.left, both.right)
     plans = [each.result.plan for each in settings]
     if both.one_sweep:  # 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'
-        return Names(*(_at(each) for each in settings))
+        return Names(
+            *(
+                plan.against if each.dial == plan.strict else setting(plan.symbol, each.dial)
+                for each, plan in zip(settings, plans, strict=True)
+            )
+        )
     same_rule = all(plan.over for plan in plans) and plans[0].judged == plans[1].judged
     same_target = plans[0].provenance.target == plans[1].provenance.target
     models = [plan.provenance.drafter if same_target else plan.provenance.target for plan in plans]
@@ -71,11 +71,6 @@ def setting_names(both: Pairing) -> Names:
     if names[0] == names[1]:
         names = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(names, settings, strict=True)]
     return Names(*names)
-
-
-def _at(one: SweepSetting) -> str:
-    plan = one.result.plan
-    return plan.against if one.dial == plan.strict else setting(plan.symbol, one.dial)
 
 
 def _by_rule(one: SweepSetting, *, alone: bool) -> str:
@@ -102,7 +97,6 @@ def _controllers_basis(both: Pairing) -> str:
 
 
 def difference(row: Paired) -> str:
-    """Return the difference of a figure with its sign."""
     return told(row.measure.name, row.change.scaled(1), change=True)
 
 
@@ -141,14 +135,8 @@ def costs_basis(both: Pairing) -> str:
     return f"Speed-ups over the target alone are modelled with the costs of passes that {whose}."
 
 
-def _divergence_words(both: Pairing) -> str:
-    if both.divergence is None:
-        return "The first difference of both texts is known for single prompts only: a sweep keeps no texts."
-    same = int((both.divergence < 0).sum())
-    return f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
-
-
-def _prompt_table(both: Pairing) -> pd.DataFrame:
+def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
+    """Draw and return the table of prompts."""
     table = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     for side, name in enumerate(SIDES):
         grades, tokens, passes, drafted = (both.at(column)[side] for column in ("right", "tokens", "rounds", "drafted"))
@@ -156,13 +144,23 @@ def _prompt_table(both: Pairing) -> pd.DataFrame:
             table[f"answer, {name}"] = [GRADES[int(value)] for value in grades]
         table[f"tokens, {name}"], table[f"drafted, {name}"] = tokens, drafted
         table[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(table), np.nan), where=passes > 0)
+    words = "The first difference of both texts is known for single prompts only: a sweep keeps no texts."
     if both.divergence is not None:
         table["first differs at token"] = ["never" if at < 0 else f"{at + 1}" for at in both.divergence.tolist()]
+        same = int((both.divergence < 0).sum())
+        verb = "is" if same == 1 else "are"
+        words = f"{counted(same, 'text')} of {len(both.ids)} {verb} identical token for token."
+    theme.section("Prompt by prompt")
+    theme.small(words)
+    st.dataframe(
+        table, hide_index=True, key="compare-prompts", height=min(420, 38 + 35 * len(table)),
+        column_config={name: _HUNDREDTHS for name in table.columns if name.startswith("τ")},
+        alt="The answers of each sweep to each prompt that both hold",
+    )  # fmt: skip
     return table
 
 
 def figures(rows: Sequence[Paired], names: Names) -> Table:
-    """Return the figures of both settings with their differences."""
     lines = []
     for row in rows:
         sides = [cell(row.measure, side) for side in (row.left, row.right)]
@@ -176,7 +174,6 @@ _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 
 
 def both_texts(memory: Comparison, both: Pairing, names: Names) -> None:
-    """Draw the choice of a prompt and its two texts."""
     theme.section("Both texts of one prompt")
     changes = pairing.changes(both)
     counts = Counter(changes.values())
@@ -184,18 +181,18 @@ def both_texts(memory: Comparison, both: Pairing, names: Names) -> None:
     theme.small(f"{counted(len(changes), 'prompt')}, changed ones first: {', '.join(parts)}.")
     place = _chosen(memory, both, changes)
     try:
-        *texts, alignment = pairing.kept(both, place)
+        *pair, alignment = pairing.kept(both, place)
     except BadInput as error:
         theme.note(str(error))
         return
-    sides, grades = (alignment.left, alignment.right), _grades(both, place)
-    sentences = [page_state.parting(alignment, names, *texts)]
+    ours, theirs = (None if at[place] == UNGRADED else bool(at[place] == RIGHT) for at in both.at("right"))
+    sentences = [page_state.parting(alignment, names, *pair)]
     if alignment.unit is Unit.CHARACTERS:
         sentences.append("Their tokenizers differ, so they are compared by characters.")
-    page_state.lead(" ".join([*sentences, *page_state.graded(*grades, names)]))
-    counts_of = zip(both.at("tokens"), both.at("rounds"), grades, strict=True)
+    page_state.lead(" ".join([*sentences, *page_state.graded(ours, theirs, names)]))
+    counts_of = zip(both.at("tokens"), both.at("rounds"), (ours, theirs), strict=True)
     details = [page_state.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of]
-    left, right = map(text_pane, names, details, texts, sides)
+    left, right = map(text_pane, names, details, pair, (alignment.left, alignment.right))
     show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
 
 
@@ -210,16 +207,9 @@ def _chosen(memory: Comparison, both: Pairing, changes: Mapping[int, Change]) ->
     # the labels outlive the page
     parts = {name: (name, changes[place].value, _clipped(both.texts[place])) for name, place in places.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
-    bound(
-        st.selectbox,
-        "Prompt",
-        "compare-prompt",
-        chosen,
-        lambda name: memory.look(prompt=name),
-        options=list(places),
-        format_func=labels.__getitem__,
-        help="Those whose answer changes come first; type to search",
-    )
+    how = {"options": list(places), "format_func": labels.__getitem__}
+    tip = "Those whose answer changes come first; type to search"
+    bound(st.selectbox, "Prompt", "compare-prompt", chosen, lambda name: memory.look(prompt=name), help=tip, **how)
     return places[chosen]
 
 
@@ -230,17 +220,8 @@ def _clipped(text: str) -> str:
     return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
-def _grades(both: Pairing, place: int) -> tuple[bool | None, bool | None]:
-    left, right = (None if at[place] == UNGRADED else bool(at[place] == RIGHT) for at in both.at("right"))
-    return left, right
-
-
-_HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
-
-
 @faults.fragment
 def over_a_sweep(memory: Comparison) -> None:
-    """Draw the comparison of two settings over many prompts."""
     catalog = shelf(default_folders.sweeps())
     theme.note(catalog.error, *memory.notices)
     if catalog.error:
@@ -261,7 +242,6 @@ def over_a_sweep(memory: Comparison) -> None:
 
 
 def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
-    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts."""
     sweeps = [opened_sweep(catalog, name) for name in (memory.view.sweep, memory.view.beside) if name]
     columns, settings = st.columns(2, gap="medium"), []
     for column, field, words, sweep in zip(columns, DIALS, SIDES, (sweeps[0], sweeps[-1]), strict=True):
@@ -272,7 +252,12 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     left, right = settings
     memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
     navigation.write_link(page_state.to_parameters("", memory.view))
-    both, rows = sweeps[0].kept(("compared", sweeps[-1], left.dial, right.dial), lambda: _compared(left, right))
+
+    def compared() -> tuple[Pairing, tuple[Paired, ...]]:
+        with st.spinner("Computing the intervals"):
+            return (both := pairing.pair(left, right)), pairing.compared(both, COMPARED)
+
+    both, rows = sweeps[0].kept(("compared", sweeps[-1], left.dial, right.dial), compared)
     names, ids = setting_names(both), np.array(both.ids, object)
     worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
     page_state.lead(sweep_finding(both, rows, len(worse), len(better), names))
@@ -311,21 +296,6 @@ def _by_drafter(catalog: SweepCatalogue, name: str, dial: float) -> Table | None
     return table
 
 
-def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    prompts = _prompt_table(both)
-    theme.section("Prompt by prompt")
-    theme.small(_divergence_words(both))
-    st.dataframe(
-        prompts,
-        hide_index=True,
-        key="compare-prompts",
-        column_config={name: _HUNDREDTHS for name in prompts.columns if name.startswith("τ")},
-        height=min(420, 38 + 35 * len(prompts)),
-        alt="The answers of each sweep to each prompt that both hold",
-    )
-    return prompts
-
-
 def chosen_sweep(memory: Comparison, column: DeltaGenerator, catalog: SweepCatalogue) -> None:
     """Draw the picker of sweeps; a missing one is replaced by the newest."""
     if memory.view.sweep not in catalog.entries:
@@ -352,17 +322,13 @@ def chosen_beside(memory: Comparison, column: DeltaGenerator, catalog: SweepCata
         theme.note(f"{error} Two settings of one sweep are shown instead.")
         memory.view = replace(memory.view, beside="")
     words = {"": "the same sweep at another setting", **catalog.labels}
-    bound(
-        column.selectbox,
-        "Compare with",
-        "compare-beside",
-        memory.view.beside,
-        lambda name: memory.look(beside=name, from_dial=None, to_dial=None),
-        options=["", *others],
-        format_func=words.__getitem__,
-        disabled=not others,
-        help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
-    )
+
+    def choose(name: str) -> None:
+        memory.look(beside=name, from_dial=None, to_dial=None)
+
+    how = {"options": ["", *others], "format_func": words.__getitem__, "disabled": not others}
+    tip = "Another rule, controller, drafter or target over the same prompts, paired prompt by prompt"
+    bound(column.selectbox, "Compare with", "compare-beside", memory.view.beside, choose, help=tip, **how)
 
 
 def _dial_input(
@@ -376,16 +342,6 @@ def _dial_input(
             f"{exactly(plan.high)}; the nearest value is shown instead."
         )
     value = min(max(default if value is None else value, plan.low), plan.high)
-    return float(
-        bound(
-            column.number_input,
-            markdown(f"{dial.symbol}, {words}"),
-            key,
-            value,
-            lambda turned: memory.look(**{name: turned}),
-            min_value=plan.low,
-            max_value=plan.high,
-            step=dial.step,
-            format="%g",
-        )
-    )
+    label = markdown(f"{dial.symbol}, {words}")
+    how = {"min_value": plan.low, "max_value": plan.high, "step": dial.step, "format": "%g"}
+    return float(bound(column.number_input, label, key, value, lambda turned: memory.look(**{name: turned}), **how))

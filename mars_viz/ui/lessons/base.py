@@ -48,8 +48,6 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 
 @dataclass(frozen=True, slots=True)
 class LessonView:
-    """State of the Learn page; the run is separate."""
-
     lesson: int = links.parameter(
         "lesson", {str(each): each for each in range(LESSONS + 1)}.get, str, 0, f"is none of 1 to {LESSONS}"
     )
@@ -65,15 +63,12 @@ class LessonView:
 
 
 def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
-    """Return the view with an invalid dial value reset, and a complaint."""
     wrong = links.misplaced(view.dial, links.dial_range(run))
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(slots=True)
 class LessonPageState(PageState):
-    """State of one tab's Learn page."""
-
     view: LessonView = field(default_factory=LessonView)
     run: str = ""  # id of the shown run; empty for none
     chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
@@ -86,23 +81,19 @@ class LessonPageState(PageState):
         return link
 
     def fit(self, run: Run) -> None:
-        """Reset parts of the view that the run does not have, with a notice."""
         self.settle_on(fitted(self.view, run))
 
     def turn_to(self, lesson: int) -> None:
-        """Go to another lesson."""
         self.notices.clear()
         self.view = LessonView(lesson, teach=self.view.teach)
 
     def choose(self, run_id: str) -> None:
-        """Show another run in this lesson."""
         self.notices.clear()
         self.run = self.chosen[self.view.lesson] = run_id
         self.change(frame=None, dial=None, place="")
 
 
 def write_address(page_state: LessonPageState) -> None:
-    """Write the page's link to the address."""
     navigation.write_link(links.to_parameters(page_state.view, run=page_state.run))
 
 
@@ -115,8 +106,6 @@ WRITTEN = tomllib.loads((files(__package__) / "lessons.toml").read_text("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Requirement for a run."""
-
     name: str  # in lessons.toml, which has a sentence on unsuitable runs
     of_facts: Callable[[Facts], bool] = lambda facts: True  # checks the manifest; True if the run may be suitable
     of_records: Callable[[Run], bool] = lambda run: True  # checks the records
@@ -124,9 +113,8 @@ class Need:
 
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:
     """Return why a run is unsuitable, as a sentence; empty if it is suitable."""
-    return next(
-        (WRITTEN["needs"][need.name] for need in needs if not (need.of_facts(run) and need.of_records(run))), ""
-    )
+    unmet = (need.name for need in needs if not (need.of_facts(run) and need.of_records(run)))
+    return next((WRITTEN["needs"][name] for name in unmet), "")
 
 
 def is_lossless(facts: Facts) -> bool:
@@ -151,7 +139,6 @@ def mapped_gamma(run: Run) -> int:
 
 
 def mapped_texts(run: Run) -> tuple[Segment, ...]:
-    """Return the segments of the run's map at `mapped_gamma`; empty without a map."""
     return () if run.dial_map is None else run.dial_map.segments_for(mapped_gamma(run))
 
 
@@ -184,8 +171,6 @@ BUILT_IN_PAIR = "The built-in pair"  # models of the included measurements, at t
 
 @dataclass(frozen=True, slots=True)
 class LessonPicture:
-    """A lesson's interactive figure."""
-
     kind: Kind
     knobs: tuple[Knob, ...]
     figure: Mapping[str, Any]  # JSON data for all positions of the controls
@@ -204,8 +189,6 @@ class LessonAside:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson of the Learn page."""
-
     name: str
     title: str
     point: str
@@ -230,7 +213,6 @@ class Lesson:
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
     def lacks(self, run: Run) -> str:
-        """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
 
     def draw(self, page_state: LessonPageState, run: Run, samples: Callable[[], Iterator[Run]]) -> None:
@@ -323,7 +305,6 @@ def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str)
 
 
 def run_caption(page_state: LessonPageState, run: Run) -> None:
-    """Draw the settings of the run, with the keys of the stepper as a tooltip."""
     settings = played_run(page_state, run)[0].settings
     rule = rule_named(settings.rule).at(settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"

@@ -42,8 +42,6 @@ from mars_viz.words import clipped, counted, number
 
 @dataclass(frozen=True, slots=True)
 class Sweeping(Progress):
-    """Snapshot of a sweep's progress."""
-
     labels: Mapping[Path, str] = field(default_factory=dict)  # label of each sweep by its results' folder
     choice: BackendChoice = BUILT_IN  # models of the sweep
     finished: int = 0  # prompts with results, including those from before this job
@@ -55,7 +53,6 @@ class Sweeping(Progress):
 
     @property
     def part(self) -> float:
-        """Finished share, from 0 to 1."""
         return 0.0 if not self.prompts else min(1.0, (self.finished + self.share) / self.prompts)
 
     @property
@@ -98,22 +95,19 @@ def timed_check(make: Callable[[Any], WallClock], pair: Any) -> Iterator[TaskSte
 
 
 def going(now: Sweeping) -> str:
-    """Return a sentence about a running sweep."""
     if not now.prompts:
         return "Loading the models and measuring what their passes cost on this device …"
     words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
     if now.failed:
         words += f", {number(now.failed)} of them without results"
-    return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
-
-
-def duration(seconds: float) -> str:
-    """Return a duration like '40 seconds', '6 minutes' or '2.5 hours'."""
-    if seconds < 90:
-        return counted(max(1, round(seconds)), "second")
-    if seconds < 5400:
-        return counted(round(seconds / 60), "minute")
-    return f"{number(round(seconds / 3600, 1))} hours"
+    if math.isnan(now.left):
+        return words
+    left = f"{number(round(now.left / 3600, 1))} hours"
+    if now.left < 5400:
+        left = counted(round(now.left / 60), "minute")
+    if now.left < 90:
+        left = counted(max(1, round(now.left)), "second")
+    return f"{words}; about {left} to go"
 
 
 KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
@@ -136,8 +130,6 @@ def _tolerated(label: str, about: str, link: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TuneView:
-    """State of the Tune page."""
-
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
     others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
@@ -145,19 +137,11 @@ class TuneView:
         "Tolerated loss of accuracy, points", "A setting is safe where its loss is shown to be no larger", "loss"
     )
     confidence: float = option(
-        CONFIDENCE,
-        "Confidence",
-        "For the safe range and all intervals of this sweep",
-        kind=float,
-        low=0.5,
-        high=MOST_CONFIDENCE,
-        step=0.01,
-    )
+        CONFIDENCE, "Confidence", "For the safe range and all intervals of this sweep", kind=float, low=0.5,
+        high=MOST_CONFIDENCE, step=0.01,
+    )  # fmt: skip
     intervals: str = option(
-        BCA,
-        "Intervals by the bootstrap",
-        "BCa corrects the percentile interval for bias and skew",
-        choices=tuple(METHODS),
+        BCA, "Intervals by the bootstrap", "BCa corrects the percentile interval for bias and skew", choices=(*METHODS,)
     )
     cut_off: float = _tolerated("Tolerated increase of answers cut off, points", "Answers that end at the length limit")
     looping: float = _tolerated(
@@ -166,7 +150,6 @@ class TuneView:
 
     @property
     def terms(self) -> Terms:
-        """The terms of the recommendation."""
         how = Bootstrap(self.confidence, METHODS[self.intervals])
         return Terms(self.points, how, self.cut_off, self.looping)
 
@@ -188,8 +171,6 @@ class ShownResults:
 
 @dataclass(slots=True)
 class TunePageState(PageState):
-    """State of one tab's Tune page."""
-
     names_run: ClassVar[bool] = False
     view: TuneView = field(default_factory=TuneView)
     folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
@@ -197,7 +178,6 @@ class TunePageState(PageState):
     begun: int = 0  # number of sweeps started with the form, which closes the form
 
     def fit(self, plan: Plan) -> None:
-        """Reset parts of the view that the sweep does not have, with a notice."""
         wrong = links.misplaced(self.view.dial, (plan.symbol, plan.low, plan.high))
         self.settle_on(Opened(replace(self.view, dial=None), (wrong,)) if wrong else Opened(self.view))
 
@@ -227,8 +207,6 @@ def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SweepCatalogue:
-    """Sweeps that a tab can open at one moment."""
-
     entries: Mapping[str, SweepEntry]
     """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
     are only looked up and never opened as paths."""
@@ -237,7 +215,6 @@ class SweepCatalogue:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Unique label of each sweep by id, new jobs first."""
         fresh = {}  # jobs without a folder; failed ones stay with their error, cancelled ones are left out
         for name, job in self.jobs.items():
             if name not in self.entries and (job.progress.error or not job.progress.state.finished):
@@ -344,7 +321,6 @@ def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
 
 
 def shelf(results: Path) -> SweepCatalogue:
-    """Return the catalog of this results folder with the samples; for a student only the samples."""
     shipped = sample_sweeps() if samples.wanted() else {}
     if rights.is_student():
         return SweepCatalogue(shipped, {})
@@ -365,7 +341,6 @@ def sample_sweeps() -> dict[str, SweepEntry]:
 
 
 def sweep_label(plan: Plan) -> str:
-    """Return a label like 'MARS · built-in tasks, 300 prompts'."""
     tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
     return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 

@@ -19,7 +19,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engine_counts import acceptance_records
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.recommendation import Recommendation, about, two_digits
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.documents import Section
@@ -29,6 +29,7 @@ from mars_viz.figures.engines import load_curves
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.options import declared
+from mars_viz.prompts import PromptSet, builtin_prompts, kinds_of, per_task
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
@@ -45,6 +46,7 @@ from mars_viz.sweep.report import (
     kept_batch_costs,
     load_table,
 )
+from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import tab_jobs, theme
 from mars_viz.ui.classroom import rights
@@ -55,7 +57,7 @@ from mars_viz.ui.session import bound
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, SweepCatalogue, TunePageState, TuneView
-from mars_viz.words import exact_setting, number, times
+from mars_viz.words import counted, exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
 
@@ -108,12 +110,9 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
         "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
         "rows": [
-            {
-                "title": measures[name].title,
-                "kind": measures[name].basis,
-                "strict": cell(measures[name], cached.value(name, cached.plan.strict)),
-            }
+            {"title": each.title, "kind": each.basis, "strict": cell(each, cached.value(name, cached.plan.strict))}
             for name in names
+            for each in [measures[name]]
         ],
         "places": places,
     }
@@ -154,14 +153,9 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
         return
     names, titles = [name for name in document.VARIED if name in table.titles], table.titles
     name = st.segmented_control(
-        "Figure",
-        names,
-        default=names[0],
-        required=True,
-        key="grid-figure",
+        "Figure", names, default=names[0], required=True, key="grid-figure", label_visibility="collapsed",
         format_func=lambda name: markdown(titles[name]),  # the widget must hold nothing else
-        label_visibility="collapsed",
-    )
+    )  # fmt: skip
     draw(document.grid(table, [name or names[0]], dial))
     if table.axis.setting.key == THRESHOLD and (best := best_of(variants).found).dial is not None:
         sentence(best.sentence, "modelled")
@@ -176,34 +170,48 @@ def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
     with left:
         theme.small(f"{current.safe} {brackets}" if "accuracy" in sweep.measures else brackets)
     with right.popover("Change these terms", width="stretch"):
-        _term_fields(page_state)
-
-
-def _term_fields(page_state: TunePageState) -> None:
-    for name in ("points", "cut_off", "looping", "confidence", "intervals"):
-        each, value = declared(TuneView)[name], getattr(page_state.view, name)
-        how: dict[str, Any] = {"min_value": each.low, "max_value": each.high, "step": each.step, "format": "%.3f"}
-        widget = st.segmented_control if each.choices else st.number_input
-        if each.choices:
-            how = {"options": each.choices, "required": True, "format_func": lambda name: METHODS[name].value}
-        change = partial(lambda name, value: page_state.change(**{name: value}), name)
-        bound(widget, markdown(each.label), f"tune-{name}", value, change, help=markdown(each.help), **how)
-    if page_state.view.dial is not None:
-        st.button("Go to the recommended setting", on_click=lambda: page_state.open(page_state.view.sweep))
+        for name in ("points", "cut_off", "looping", "confidence", "intervals"):
+            each, value = declared(TuneView)[name], getattr(page_state.view, name)
+            how: dict[str, Any] = {"min_value": each.low, "max_value": each.high, "step": each.step, "format": "%.3f"}
+            widget = st.segmented_control if each.choices else st.number_input
+            if each.choices:
+                how = {"options": each.choices, "required": True, "format_func": lambda name: METHODS[name].value}
+            change = partial(lambda name, value: page_state.change(**{name: value}), name)
+            bound(widget, markdown(each.label), f"tune-{name}", value, change, help=markdown(each.help), **how)
+        if page_state.view.dial is not None:
+            st.button("Go to the recommended setting", on_click=lambda: page_state.open(page_state.view.sweep))
 
 
 PAIRED, ALONE = "against strict", "absolute"
 
 
 def hero(view: TuneView, sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep]) -> None:
-    """Draw the frontier, or without grades the speed over the dial."""
+    """Draw the frontier, or without grades the speed over the dial. Other sweeps mark their fastest setting that loses
+    at most the tolerated points."""
     if not sweep.graded:
         chart(dial_curve(sweep.curve(sweep.pace), dial, theme.figure_theme()), "pace")
         return
-    paths = frontier(sweep, dial, others, view.points)
-    chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
-    if len(paths) > 1:
-        sentence(trade(paths, view.points), "modelled")
+    sweeps, points, paths = [sweep, *others.values()], view.points, list[RulePath]()
+    for each, name in zip(sweeps, _names(sweeps), strict=True):
+        plan, marked = each.plan, each.plan.strict if paths else dial
+        path = each.path(marked, paired=shows_pairs())
+        if paths:
+            marked = float(path.dials[path.best_within(plan.strict, points)])
+        paths.append(RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked))
+    chart(frontier_figure(paths, theme.figure_theme(), points), "frontier")
+    if len(paths) < 2:
+        return
+    ranked: list[tuple[float, str]] = []
+    for shown in paths:
+        place = shown.path.best_within(shown.strict, points)
+        speed, at = shown.path.speed_up.estimate[place], exact_setting(shown.symbol, float(shown.path.dials[place]))
+        ranked.append((-float(speed), f"{shown.name} {times(float(speed))}× at {at}"))
+    parts = [words for _, words in sorted(ranked, key=lambda row: row[0])]
+    sentence(
+        f"Fastest settings that lose at most {number(points)} {'point' if points == 1 else 'points'} on these prompts, "
+        f"over {paths[0].path.over}: {'; '.join(parts)}. Other prompts may differ.",
+        "modelled",
+    )
 
 
 def shows_pairs() -> bool:
@@ -225,33 +233,6 @@ def choice_of_pairs(against: str) -> None:
     )
 
 
-def trade(paths: Sequence[RulePath], points: float) -> str:
-    """Return the fastest rule for the tolerated loss of accuracy."""
-    ranked: list[tuple[float, str]] = []
-    for each in paths:
-        place = each.path.best_within(each.strict, points)
-        speed, at = float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
-        ranked.append((-speed, f"{each.name} {times(speed)}× at {at}"))
-    parts = [words for _, words in sorted(ranked, key=lambda row: row[0])]
-    allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
-    return (
-        f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
-        f"{'; '.join(parts)}. Other prompts may differ."
-    )
-
-
-def frontier(sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep], points: float) -> list[RulePath]:
-    """Return a path per sweep, this one first. Other sweeps mark their fastest setting that loses at most `points`."""
-    paired = shows_pairs()
-    names = _names([sweep, *others.values()])
-    paths = [_path(sweep, dial, paired, names[0])]
-    for other, name in zip(others.values(), names[1:], strict=True):
-        other_path = _path(other, other.plan.strict, paired, name)
-        best = float(other_path.path.dials[other_path.path.best_within(other_path.strict, points)])
-        paths.append(replace(other_path, marked=best))
-    return paths
-
-
 def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
     if any(each.plan.over for each in sweeps):
         return [each.plan.title for each in sweeps]
@@ -264,12 +245,6 @@ def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
     else:
         names = [rule.title for rule in rules]
     return [f"{name}, {draft}" if several else name for name, draft in zip(names, drafts, strict=True)]
-
-
-def _path(sweep: CachedSweep, marked: float, paired: bool, name: str) -> RulePath:
-    plan = sweep.plan
-    path = sweep.path(marked, paired=paired)
-    return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
 def folded(view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation, beside: Variants | None) -> None:
@@ -298,7 +273,6 @@ def folded(view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendati
 
 
 def every_figure(sweep: CachedSweep, dial: float) -> None:
-    """Draw a curve of the chosen figure, and the table of all figures."""
     titles = {name: measure.title for name, measure in sweep.measures.items()}  # the widget must hold nothing else
     names = list(titles)
     name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
@@ -307,8 +281,7 @@ def every_figure(sweep: CachedSweep, dial: float) -> None:
 
 
 def relaxed(sweep: CachedSweep, dial: float) -> None:
-    """Draw the relaxed tokens by the target's rank and by p(x)/p1."""
-    make = partial(share_bars, theme=theme.figure_theme(), noun="relaxed token")
+    make = partial(share_bars, theme=theme.figure_theme())
     by_rank, by_share = sweep.relaxed(dial).values()
     left, right = st.columns(2)
     with left:
@@ -319,7 +292,6 @@ def relaxed(sweep: CachedSweep, dial: float) -> None:
 
 
 def by_prompt(sweep: CachedSweep, dial: float) -> None:
-    """Draw a table with a row per prompt."""
     frame, alt = prompts(sweep.result, dial), "Every prompt at strict and at this setting"
     sentence("Which prompts change, where, and by how much.", "exact")
     height = min(420, 38 + ROW * len(frame))
@@ -328,7 +300,6 @@ def by_prompt(sweep: CachedSweep, dial: float) -> None:
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
-    """Return a table with a row per prompt, at this setting and at strict."""
     now, strict = (result.rows(np.array([at]))[:, 0] for at in (dial, result.plan.strict))
     lines = result.lines
     first = lines["first_divergence"][now]
@@ -350,7 +321,6 @@ def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
 
 
 def clock(sweep: CachedSweep, dial: float) -> None:
-    """Draw the wall-clock checks of this setting, and the button that runs one."""
     checks, against, name = all_checks(sweep), sweep.plan.against, f"clock-{sweep.result.folder.name}"
     theme.note(*checks.problems)
     draw(document.clock(sweep, dial, checks))
@@ -372,7 +342,6 @@ def all_checks(sweep: CachedSweep) -> Checks:
 
 
 def load(sweep: CachedSweep, dial: float) -> None:
-    """Draw the load table of this setting, and the button that measures it."""
     folder, plan = sweep.result.folder, sweep.plan
     if plan.length_at(dial) is None:
         theme.small("Several texts at once are modelled for chains of one length.")
@@ -410,7 +379,6 @@ def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
 
 
 def engines(sweep: CachedSweep, dial: float) -> None:
-    """Draw the table of definitions, and the download of AIPerf's records."""
     rows = sweep.engines(dial)
     sentence("The same texts, counted by each engine's definition.", "exact")
     draw([document.by_definition(rows), document.by_position(rows)])
@@ -422,7 +390,6 @@ def engines(sweep: CachedSweep, dial: float) -> None:
 def evidence(
     sweep: CachedSweep, dial: float, advice: Recommendation, view: TuneView, beside: Variants | None = None
 ) -> None:
-    """Draw the evidence pack's download and the settings for engines."""
     checks, table = all_checks(sweep), None
     with suppress(BadInput):  # the section about the load shows it
         table = load_of(sweep, dial)
@@ -453,3 +420,61 @@ def evidence(
     )
     blocks = [*document.engine_options(sweep, dial), *document.load_settings(table)]
     draw([*blocks, Section("Synthetic acceptance", document.synthetic(sweep, dial))])
+
+
+def offer_prompts(
+    page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation
+) -> None:
+    """Draw the fields that add prompts to a finished sweep of this server's: by default as many as are needed to test
+    the next setting, or else as many as the sweep has. Every built-in task gets equally many."""
+    name, needed, present = page_state.view.sweep, advised.more, sweep.plan.prompts
+    if not sweep.result.complete or catalog.running(name) is not None or sweep.shipped:
+        return
+    step, left = len(kinds_of(sweep.plan.prompt_set)) or 1, sweep.kept(("further prompts",), lambda: _left(sweep))
+
+    def rounded(more: int) -> int:
+        return min(left, step * per_task(present + more, step) - present)
+
+    if left:
+        beside = [catalog.entries[each] for each in catalog.variants(name) if catalog.running(each) is None]
+        suggested, least = rounded(min(left, present if needed is None else two_digits(needed))), min(step, left)
+        column, right, _ = st.columns([2.2, 3, 6.5], vertical_alignment="bottom")
+        key = f"add-count-{catalog.entries[name].path.name}-{present}-{suggested}"
+        more = rounded(int(column.number_input("Prompts to add", least, left, max(least, suggested), step, key=key)))
+        variants = f"The {counted(len(beside), 'other variant')} of the grid get them as well. " if beside else ""
+        tip = (
+            f"{variants}Continues this sweep: finished prompts are kept and not decoded again. The confidence is that "
+            "of one test; a test repeated after adding prompts is a second one."
+        )
+        label = markdown(f"Add {counted(more, 'prompt')}")
+        if right.button(label, key="add-prompts", help=markdown(tip), width="stretch"):
+            try:
+                sweep_requests.go_on(catalog.entries[name], beside, _grown(sweep, more))
+            except BadInput as error:
+                page_state.notices[:] = [str(error)]
+            st.rerun()
+    if needed is not None and needed > left:
+        theme.small(
+            f"About {about(needed)} more prompts would tell, and {sweep.plan.prompt_set} has {counted(left, 'prompt')} "
+            "more. Tolerate a larger loss, or add prompts of a longer file or of a task with `mars-viz sweep` and "
+            f"--resume --limit {present + needed}."
+        )
+
+
+def _left(sweep: CachedSweep) -> int:
+    """Return the number of prompts that can be added; a conversation counts as one."""
+    if kinds := kinds_of(sweep.plan.prompt_set):
+        return max(0, len(kinds) * sweep_requests.PER_TASK_MOST - sweep.plan.prompts)
+    with suppress(BadInput):  # a damaged folder offers nothing to add
+        return len({item.unit for item in open_store(sweep.result.folder).rest()})
+    return 0
+
+
+def _grown(sweep: CachedSweep, more: int) -> PromptSet:
+    """Return the swept prompts and this many behind them. Raises BadInput if they cannot be read."""
+    store = open_store(sweep.result.folder)
+    swept = store.prompts()
+    if kinds := kinds_of(sweep.plan.prompt_set):
+        return swept.with_more(builtin_prompts(per_task(sweep.plan.prompts + more, len(kinds)), kinds=kinds))
+    units = len({item.unit for item in swept.items})
+    return replace(swept, items=(*swept.items, *store.rest())).limited(units + more)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -13,37 +11,30 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from mars_viz import default_folders
-from mars_viz.analysis.recommendation import Recommendation, about, two_digits
 from mars_viz.axis import Threshold
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.demo.tasks import Task
-from mars_viz.errors import BadInput, SettingError
+from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness, kinds_of, per_task
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.runstore import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.sweep.report import CachedSweep
-from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import decode_form, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, draft_fields, fixed_inputs, other_fields
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState
-from mars_viz.ui.tune.sweep_requests import DIALLED, PER_TASK_MOST, SweepRequest
-from mars_viz.words import counted, exactly
+from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest
+from mars_viz.words import exactly
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 SOURCES = (BUILTIN, FILE, TASK)
 BY_LINE = "as each line says"
-LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
 DIALS, LENGTHS = "Rule's dial", "Draft length γ"
 OWN = "Prompts, stop strings, length limit and grading are the task's own."
-_AS_THE_TASK = -1
-SHOTS_HELP = f"{_AS_THE_TASK} for as many as the task says"
 
 
 def task_fields() -> Callable[[], HarnessTask]:
@@ -62,8 +53,8 @@ def task_fields() -> Callable[[], HarnessTask]:
         + (", or the whole path of a YAML file; its Python code, if it has any, runs on this machine" if paths else ""),
     )
     left, middle, right = st.columns(3)
-    least = _AS_THE_TASK
-    shots = left.number_input("Examples before each prompt", least, 100, least, key="sweep-fewshot", help=SHOTS_HELP)
+    tip = "-1 for as many as the task says"
+    shots = left.number_input("Examples before each prompt", -1, 100, -1, key="sweep-fewshot", help=tip)
     metric = middle.text_input(
         "Right by",
         key="sweep-metric",
@@ -72,7 +63,7 @@ def task_fields() -> Callable[[], HarnessTask]:
     )
     limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-task-limit", help="0 for all")
     st.caption(OWN)
-    fewshot = None if shots == _AS_THE_TASK else int(shots)
+    fewshot = None if shots == -1 else int(shots)
     return lambda: sweep_requests.task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
 
 
@@ -80,9 +71,9 @@ def _refuse(problem: str) -> NoReturn:
     raise SettingError(problem)
 
 
-def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
-    """Draw the form. Returns a function that makes the request and raises BadInput, and a function that returns the
-    results folder as written. `results` is the current folder."""
+def form(results: Path) -> tuple[Callable[[], SweepRequest], str]:
+    """Draw the form. Returns a function that makes the request and raises BadInput, and the results folder as written.
+    `results` is the current folder."""
     models = current_session().models
     prompts = _prompts()
     rules = st.multiselect(
@@ -121,7 +112,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         prompt_set = prompt_set.with_system(system)
         return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), at)
 
-    return make_request, lambda: folder
+    return make_request, folder
 
 
 def _folder(results: Path) -> str:
@@ -146,12 +137,10 @@ def _variants(rule: Rule) -> Callable[[], tuple[str, ...]]:
     with left:
         chosen = fixed_inputs(rule, "sweep-fixed")
     swept = rule.dial.symbol if rule.dial else "its dial"
-    listed = {
-        each.key: _more_values(
-            right, each, f"sweep-also-{rule.family}-{each.key}", f"and a grid of {each.symbol} and {swept}"
-        )
-        for each in rule.fixed
-    }
+    listed = {}
+    for each in rule.fixed:
+        key, grid = f"sweep-also-{rule.family}-{each.key}", f"and a grid of {each.symbol} and {swept}"
+        listed[each.key] = _more_values(right, each, key, grid)
 
     def names() -> tuple[str, ...]:
         more = [chosen.varied({key: value}).name for key, values in listed.items() for value in values()]
@@ -241,13 +230,13 @@ def _file() -> Callable[[], PromptSet]:
         format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
         help="For lines that have an answer and name no grader",
     )
-    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=LIMIT_HELP)
+    tip = "0 for all; tasks are taken in turn, and a conversation counts as one"
+    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=tip)
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
-    data = (upload.name, upload.getvalue())
-    named = None if grader == BY_LINE else grader
-    return lambda: sweep_requests.uploaded_prompts(data, named, skip, int(limit) or None, turns)
+    name, data, named = upload.name, upload.getvalue(), None if grader == BY_LINE else grader
+    return lambda: sweep_requests.uploaded_prompts(name, data, named, skip, int(limit) or None, turns)
 
 
 def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ...]]]:
@@ -276,75 +265,3 @@ def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ..
     setting = Threshold(control.controller, START.gamma).setting
     grid = f"one of full drafts, and a grid of {setting.symbol} and the dial"
     return "", _more_values(st, setting, "sweep-thresholds", grid)
-
-
-_KEPT = (
-    "Continues this sweep: finished prompts are kept and not decoded again. The confidence is that of one test; a test "
-    "repeated after adding prompts is a second one."
-)
-
-
-def offer(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation) -> None:
-    """Draw the fields if the sweep is finished, not a sample, and not running."""
-    name, needed = page_state.view.sweep, advised.more
-    if not sweep.result.complete or catalog.running(name) is not None or sweep.shipped:
-        return
-    beside = [catalog.entries[each] for each in catalog.variants(name) if catalog.running(each) is None]
-    left = sweep.kept(("further prompts",), lambda: _left(sweep))
-    if left:
-        _button(page_state, catalog.entries[name], beside, sweep, left, needed)
-    if needed is not None and needed > left:
-        theme.small(
-            f"About {about(needed)} more prompts would tell, and {sweep.plan.prompt_set} has {counted(left, 'prompt')} "
-            "more. Tolerate a larger loss, or add prompts of a longer file or of a task with `mars-viz sweep` and "
-            f"--resume --limit {sweep.plan.prompts + needed}."
-        )
-
-
-def _left(sweep: CachedSweep) -> int:
-    """Return the number of prompts that can be added; a conversation counts as one."""
-    if kinds := kinds_of(sweep.plan.prompt_set):
-        return max(0, len(kinds) * PER_TASK_MOST - sweep.plan.prompts)
-    with suppress(BadInput):  # a damaged folder offers nothing to add
-        return len({item.unit for item in open_store(sweep.result.folder).rest()})
-    return 0
-
-
-def _grown(sweep: CachedSweep, more: int) -> PromptSet:
-    """Return the swept prompts and this many behind them. Raises BadInput if they cannot be read."""
-    store = open_store(sweep.result.folder)
-    swept = store.prompts()
-    if kinds := kinds_of(sweep.plan.prompt_set):
-        return swept.with_more(builtin_prompts(per_task(sweep.plan.prompts + more, len(kinds)), kinds=kinds))
-    units = len({item.unit for item in swept.items})
-    return replace(swept, items=(*swept.items, *store.rest())).limited(units + more)
-
-
-def _button(
-    page_state: TunePageState,
-    entry: SweepEntry,
-    beside: Sequence[SweepEntry],
-    sweep: CachedSweep,
-    left: int,
-    needed: int | None,
-) -> None:
-    """Draw the number of prompts and the button. The default is the needed number, or as many as the sweep has. Every
-    built-in task gets equally many."""
-    present, step = sweep.plan.prompts, len(kinds_of(sweep.plan.prompt_set)) or 1
-
-    def rounded(more: int) -> int:
-        return min(left, step * per_task(present + more, step) - present)
-
-    suggested = rounded(min(left, present if needed is None else two_digits(needed)))
-    column, right, _ = st.columns([2.2, 3, 6.5], vertical_alignment="bottom")
-    key = f"add-count-{entry.path.name}-{present}-{suggested}"
-    least = min(step, left)
-    more = rounded(int(column.number_input("Prompts to add", least, left, max(least, suggested), step, key=key)))
-    variants = f"The {counted(len(beside), 'other variant')} of the grid get them as well. " if beside else ""
-    kept, label = f"{variants}{_KEPT}", f"Add {counted(more, 'prompt')}"
-    if right.button(markdown(label), key="add-prompts", help=markdown(kept), width="stretch"):
-        try:
-            sweep_requests.go_on(entry, beside, _grown(sweep, more))
-        except BadInput as error:
-            page_state.notices[:] = [str(error)]
-        st.rerun()

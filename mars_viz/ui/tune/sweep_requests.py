@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
@@ -37,9 +38,6 @@ FIRST_PER_TASK = 50  # of the first sweep: enough prompts to detect a loss of on
 PER_TASK_MOST = 2_000
 
 
-Upload = tuple[str, bytes]  # name sent by the browser, which is not trustworthy, and contents of a file
-
-
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
     """Sweeps to begin, one per rule. Variants of a rule run as one job. By default a small one of built-in tasks."""
@@ -59,12 +57,13 @@ class SweepRequest:
 
 
 def uploaded_prompts(
-    upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
+    name: str, data: bytes, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns
 ) -> PromptSet:
-    """Return the file as a prompt set. Raises BadInput as `load_prompts` does, with the file's original name."""
-    name = PurePosixPath(upload[0].replace("\\", "/")).name.lstrip(".")[-100:]
+    """Return a file as a prompt set. Raises BadInput as `load_prompts` does. The browser sends the name, which is not
+    trustworthy."""
+    name = PurePosixPath(name.replace("\\", "/")).name.lstrip(".")[-100:]
     name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
-    return load_prompts(name, data=upload[1], grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
+    return load_prompts(name, data=data, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
 
 
 def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
@@ -168,15 +167,8 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for folder, rule, draft in zip(folders, rules, drafts, strict=True)
     }
-    make = partial(
-        sweep_prompts,
-        prompts=request.prompts,
-        settings=settings,
-        span=span,
-        out=folders,
-        chat=request.chat,
-        resume=True,
-    )
+    how: dict[str, Any] = {"prompts": request.prompts, "settings": settings, "span": span, "chat": request.chat}
+    make = partial(sweep_prompts, **how, out=folders, resume=True)
     tab_jobs.shared_worker().begin(sweep_job(labels, make, request.choice), *labels)
     return folders
 
