@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
+from mars_viz.controllers import CONTROLLERS, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.records import Speculation
 from mars_viz.rules import Dial, Fixed, Rule, rule_named
@@ -128,9 +128,8 @@ class Threshold(Axis):
     @property
     def setting(self) -> Fixed:
         """The threshold as the setting of a grid."""
-        controller, dial, counts = self.controller, self.dial, self.controller.counts
-        range_ = dial.low, dial.high, dial.default
-        return Fixed(GAMMA if counts else THRESHOLD, dial.symbol, dial.name, *range_, controller.formula, counts)
+        dial, counts, key = self.dial, self.controller.counts, GAMMA if self.controller.counts else THRESHOLD
+        return Fixed(key, dial.symbol, dial.name, dial.low, dial.high, dial.default, self.controller.formula, counts)
 
 
 class FixedSetting(Axis):
@@ -138,8 +137,9 @@ class FixedSetting(Axis):
 
     def __init__(self, rule: Rule, setting: Fixed) -> None:
         self.rule, self.setting, self.title = rule, setting, rule.title
-        range_ = setting.low, setting.high, setting.step, setting.default
-        self.dial = Dial(setting.symbol, setting.name, *range_, strict_is_high=False)
+        self.dial = Dial(
+            setting.symbol, setting.name, setting.low, setting.high, setting.step, setting.default, strict_is_high=False
+        )
         self.reference, self.reference_is_high = setting.default, False
 
     def apply(self, settings: Settings, value: float) -> Settings:
@@ -158,16 +158,14 @@ def axis_of(rule: Rule, gamma: int, over: str = "") -> Axis:
 def check_span(settings: Settings, span: Span) -> None:
     """Raise BadInput unless a run with these settings can be mapped over the span."""
     axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
-    if span.over and settings.controller != NONE:
-        raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
-    if span.over and settings.drafts_trees:
-        raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
-    if span.over and span.gammas != (settings.gamma,):
-        raise SettingError("A controller's threshold is mapped at the run's own γ; leave other lengths out.")
+    alone = span.gammas == (settings.gamma,)
+    if span.over and not (alone and settings.drafts_plainly):
+        why = "is mapped from chains of the run's own γ tokens that no controller cuts"
+        raise SettingError(f"A controller's threshold {why}; leave trees, controllers and other lengths out.")
     if max(span.gammas, default=0) > settings.gamma:
         draft = settings.draft_of(max(span.gammas))
-        raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
-    if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
+        raise SettingError(f"{draft} is to be mapped, but --gamma or --tree drafts only {settings.gamma} tokens.")
+    if settings.drafts_trees and settings.temperature > 0 and not alone:
         raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
     if axis.span(span.low, span.high, span.gammas) != span:
         raise SettingError("A map's block lengths rise, and none is there twice.")

@@ -113,11 +113,9 @@ def headed(data: bytes, name: str, noun: str, newest: int, oldest: int | None = 
     if not isinstance(fields, dict) or fields.pop("format", None) != f"mars-viz-{noun}":
         raise RunFileError(f"{name} is not that of a {noun}. Choose a folder written by MARS Viz.")
     schema = fields.pop("schema", None)
-    if type(schema) is int and schema > newest:
-        raise RunFileError(f"{name} was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
-    if type(schema) is not int or schema < (newest if oldest is None else oldest):
-        reads = f"{shortened(schema)}; this MARS Viz reads {newest}"
-        raise RunFileError(f"{name} has the schema {reads}. Record the {noun} again.")
+    if type(schema) is not int or not (newest if oldest is None else oldest) <= schema <= newest:
+        remedy = "it is newer; update" if type(schema) is int and schema > newest else f"record the {noun} again"
+        raise RunFileError(f"{name} has the schema {shortened(schema)}, and this MARS Viz reads {newest}; {remedy}.")
     return fields, schema
 
 
@@ -142,16 +140,29 @@ def _finite(text: str) -> float:
 
 
 @cache
-def _fields(cls: type) -> dict[str, tuple[Any, Bounds | None, float, bool]]:
-    """Return type hint, bounds of numbers and most characters of each field, and whether it has a default, which older
-    files may lack; cached, as it runs for every record."""
+def _fields(cls: type) -> dict[str, tuple[bool, Any, Bounds | None, float]]:
+    """Return of each field whether it has a default, which older files may lack, type hint, bounds of numbers and most
+    characters; cached, as it runs for every record."""
     hints, described = get_type_hints(cls), {}
     for field in fields(cls):
         bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
         longest = math.inf if (cls.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
         optional = field.default is not MISSING or field.default_factory is not MISSING
-        described[field.name] = hints[field.name], bounds, longest, optional
+        described[field.name] = optional, hints[field.name], bounds, longest
     return described
+
+
+def parsed(cls: type[T], value: object, where: str) -> T:
+    """Build a dataclass from parsed JSON. Raises BadInput if fields without a default are missing, and if fields are
+    unknown, mistyped or out of bounds."""
+    described = _fields(cls)  # type: ignore[arg-type]
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    found = {_RENAMED.get((cls.__name__, name), name): each for name, each in found.items()}
+    needed = {name for name, (optional, *_) in described.items() if not optional}
+    if not isinstance(value, dict) or not needed <= found.keys() <= described.keys():
+        names = ", ".join(sorted(needed | (found.keys() & described.keys())))
+        raise RunFileError(f"{where} does not hold exactly {names}. Take a fresh copy.")
+    return cls(**{name: _typed(each, f"{where}: {name}", *described[name][1:]) for name, each in found.items()})
 
 
 def _check(value: Any, where: str, bounds: Bounds | None, longest: float) -> None:
@@ -168,44 +179,26 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
     return get_origin(hint), get_args(hint), is_dataclass(hint)
 
 
-def parsed(cls: type[T], value: object, where: str) -> T:
-    """Build a dataclass from parsed JSON. Raises BadInput if fields without a default are missing, and if fields are
-    unknown, mistyped or out of bounds."""
-    described = _fields(cls)  # type: ignore[arg-type]
-    names = set(described)
-    if isinstance(value, dict):
-        value = {_RENAMED.get((cls.__name__, name), name): value[name] for name in value}
-        names -= {name for name, (*_, optional) in described.items() if optional} - value.keys()
-    if not isinstance(value, dict) or value.keys() != names:
-        raise RunFileError(f"{where} does not hold exactly {', '.join(sorted(names))}. Take a fresh copy.")
-    typed = {
-        name: _typed(hint, value[name], f"{where}: {name}", *limits)
-        for name, (hint, *limits, _) in described.items()
-        if name in names
-    }
-    return cls(**typed)
-
-
-def _typed(hint: Any, value: object, where: str, *limits: Any) -> Any:
+def _typed(value: object, where: str, hint: Any, *limits: Any) -> Any:
     """Convert parsed JSON to the annotated type; lists become tuples, and integers floats."""
     origin, arguments, is_record = _parts(hint)
     if is_record:
         return parsed(hint, value, where)
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
-        return None if value is None else _typed(inner, value, where, *limits)
+        return None if value is None else _typed(value, where, inner, *limits)
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[0] is int and set(map(type, value)) == {int}:  # a long prompt, whose ends suffice
             for end in (min(value), max(value)):
                 _check(end, where, *limits)
             return tuple(value)
-        return tuple(_typed(arguments[0], item, where, *limits) for item in value)
+        return tuple(_typed(item, where, arguments[0], *limits) for item in value)
     if origin is Mapping and isinstance(value, dict):
         if len(value) > MOST_NAMES:
             raise RunFileError(f"{where} has {len(value):,} names; {MOST_NAMES} are the most.")
         for key in value:
             _check(key, where, *limits)
-        return {key: _typed(arguments[1], item, where, *limits) for key, item in value.items()}
+        return {key: _typed(item, where, arguments[1], *limits) for key, item in value.items()}
     if isinstance(hint, type) and issubclass(hint, Enum) and value in [each.value for each in hint]:
         return hint(value)
     if hint is float and type(value) is int and abs(value) < 2**53:

@@ -372,12 +372,10 @@ class DialMap:
         """Return the smallest and largest dial of each range in which the text is complete; neighbours are joined."""
         ranges: list[tuple[float, float]] = []
         for segment in self.segments_for(self._length(gamma)):
-            if not segment.complete:
-                continue
-            if ranges and ranges[-1][1] == segment.low:
-                ranges[-1] = ranges[-1][0], segment.high
-            else:
-                ranges.append((segment.low, segment.high))
+            if segment.complete:
+                joins = ranges and ranges[-1][1] == segment.low
+                low = ranges.pop()[0] if joins else segment.low
+                ranges.append((low, segment.high))
         return tuple(ranges)
 
     def segment(self, dial: float, gamma: int | None = None) -> Segment:
@@ -435,18 +433,14 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
         raise EvidenceError("The map is not one of this run: prompt or settings differ. Map the run's own.")
     run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
     lengths: dict[Prefix, int] = {}  # the longest block that the map's walks use at each prefix
-    for gamma in dial_map.span.gammas:
+    for gamma in dial_map.span.gammas:  # ascending
         for segment in dial_map.segments_for(gamma):
-            prefix = run.prompt_ids
-            for round_ in segment.rounds:
-                lengths[prefix] = max(lengths.get(prefix, 0), gamma)
-                prefix += round_.token_ids
-    known = {prefix: dial_map.answers[prefix] for prefix in lengths}
-    answers = {
-        prefix: replace(answer, speculation=shortened(answer.speculation, lengths[prefix]))
-        for prefix, answer in known.items()
-    } | answers_of(run)
-    return replace(run, map=replace(dial_map, frame=run.without_rounds, answers=answers))
+            lengths |= dict.fromkeys(answers_through(run.prompt_ids, segment.rounds), gamma)
+    answers = dict[Prefix, Answer]()
+    for prefix, length in lengths.items():
+        answer = dial_map.answers[prefix]
+        answers[prefix] = replace(answer, speculation=shortened(answer.speculation, length))
+    return replace(run, map=replace(dial_map, frame=run.without_rounds, answers=answers | answers_of(run)))
 
 
 def checked_gamma(run: Run, gamma: int | None) -> int:
@@ -470,30 +464,29 @@ def shown(run: Run, dial: float | None = None, gamma: int | None = None) -> tupl
     if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
         return run, dial
     if dial_map.span.low <= dial <= dial_map.span.high and dial_map.segment(dial, gamma).complete:
-        return replace(dial_map.at(dial, gamma), map=dial_map), dial
-    if gamma == settings.gamma or settings.dial is None:
-        return run, dial
-    return replace(
-        run, settings=replace(settings, gamma=gamma), rounds=dial_map.segment(settings.dial, gamma).rounds
-    ), dial
+        run = replace(dial_map.at(dial, gamma), map=dial_map)
+    elif gamma != settings.gamma and settings.dial is not None:
+        rounds = dial_map.segment(settings.dial, gamma).rounds
+        run = replace(run, settings=replace(settings, gamma=gamma), rounds=rounds)
+    return run, dial
 
 
 def whole_threshold_map(run: Run) -> DialMap | None:
     """Return the run's map if it is a complete one of a controller's threshold up to full drafts, or None."""
     made = run.map
-    if made is None or not made.span.over or not made.span.low <= made.axis.reference <= made.span.high:
-        return None
-    return made if made.complete else None
+    if made is not None and made.span.over and made.span.low <= made.axis.reference <= made.span.high:
+        return made if made.complete else None
+    return None
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:
     """Return the answers that run and map contain for blocks of the run's length. Answers of shorter blocks are
     excluded, because walks with the run's settings must not use them."""
-    answers = answers_of(run)
-    dial_map, gamma = run.dial_map, run.settings.gamma
-    if dial_map is not None and gamma in dial_map.span.gammas:
-        for segment in dial_map.segments_for(gamma):
-            answers |= answers_through(run.prompt_ids, segment.rounds)
-    if run.map is not None and run.map.span.over and run.map.span.gammas == (gamma,):
-        answers = {**run.map.answers, **answers}
+    answers, gamma = answers_of(run), run.settings.gamma
+    if run.map is None or gamma not in run.map.span.gammas:
+        return answers
+    if run.map.span.over:  # its blocks are all of the run's length
+        return {**run.map.answers, **answers}
+    for segment in run.map.segments_for(gamma):
+        answers |= answers_through(run.prompt_ids, segment.rounds)
     return answers

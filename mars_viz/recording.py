@@ -196,30 +196,22 @@ class Recording:
         ids = set(self.prompt_ids)
         for speculation in speculations:
             ids |= speculation.named
-        return Run(
-            settings=self.settings,
-            provenance=self._backend.provenance(self._seconds, self._prefill_seconds, self._chat),
-            prompt_ids=self.prompt_ids,
-            rounds=rounds,
-            pieces=self._backend.pieces_of(ids),
-            title=self._title,
-            prompt=self._prompt,
-            history=self._history,
-        )
+        provenance = self._backend.provenance(self._seconds, self._prefill_seconds, self._chat)
+        texts: dict[str, Any] = {"title": self._title, "prompt": self._prompt, "history": self._history}
+        return Run(self.settings, provenance, self.prompt_ids, rounds, self._backend.pieces_of(ids), **texts)
 
 
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     """Decode recordings with one backend and settings as one batch. The caller's time between rounds is not counted."""
     from mars_viz.speculators.devices import trim_heap
 
-    first = recordings[0]
+    first, count = recordings[0], len(recordings)
     speculator = first._backend.speculator(first.settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
-        recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
-        recording._complete_rounds = 0
-        recording._prefill_seconds = seconds / len(recordings)
+        recording._rounds, recording._complete_rounds, recording._complete = [], 0, speculator.complete
+        recording._seconds, recording._prefill_seconds = 0.0, seconds / count
     ending = first._backend.ending(first.settings)
     for index, round_ in walk_all(speculator, first._rule, first.settings.dial, prompts, ending):
         recordings[index]._rounds.append(round_)
@@ -228,10 +220,9 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     began = time.perf_counter()
     for recording in recordings:
         recording._completed()
-    share = (time.perf_counter() - began) / len(recordings)
-    for recording in recordings:
-        recording._seconds += share
         recording._complete = list  # releases the speculator with both caches
+    for recording in recordings:
+        recording._seconds += (time.perf_counter() - began) / count
     trim_heap()
 
 
@@ -319,9 +310,9 @@ class Mapping:
             raise PromptError("The run's prompt has other token ids here, so it cannot be mapped. Decode it again.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Completing = list
-        before = None if run is None or run.map is None or bool(run.map.span.over) != bool(span.over) else run.map
-        self._passes_before = self._passes = 0 if before is None else before.passes
-        self._seconds = 0.0 if before is None else before.seconds
+        self._passes, self._seconds = 0, 0.0
+        if run is not None and run.map is not None and bool(run.map.span.over) == bool(span.over):
+            self._passes, self._seconds = run.map.passes, run.map.seconds
 
     def __iter__(self) -> Iterator[MapProgress]:
         """Map to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
@@ -337,7 +328,7 @@ class Mapping:
         speculator.prefill(prompt)
         walker = Walker(rule, prompt, ending, dial=dial, span=self._span, answers=self._answers, budget=self._budget)
         for _ in explore(speculator, [walker]):
-            self._passes = self._passes_before + walker.passes
+            self._passes += 1
             self._seconds += time.perf_counter() - began
             yield walker.progress
             began = time.perf_counter()
@@ -354,13 +345,8 @@ class Mapping:
     def map(self) -> DialMap:
         """Return the map so far with all evidence."""
         self._completed()
-        return DialMap(
-            frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
-            span=self._span,
-            answers=dict(self._answers),
-            passes=self._passes,
-            seconds=self._seconds,
-        )
+        frame = self._recording.framed(answer.speculation for answer in self._answers.values())
+        return DialMap(frame, self._span, dict(self._answers), self._passes, self._seconds)
 
     def _completed(self) -> None:
         completed = self._complete([answer.speculation for answer in self._answers.values()])
@@ -385,7 +371,6 @@ class Walking:
         self.walkers = walkers_of(stands, run.prompt_ids, ending, known_answers(run))
 
     def __iter__(self) -> Iterator[Together]:
-        """Walk to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
         speculator = self._backend.speculator(self._run.settings)
         speculator.prefill(self._run.prompt_ids)
-        yield from walk_together(speculator, self.walkers)
+        return walk_together(speculator, self.walkers)

@@ -429,10 +429,10 @@ class Verdicts:
             name: np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
             for name, kind in {**_OF_NODES, **_OF_ROWS}.items()
         }
-        gapless = all(part.gap_from is None for part in parts)
         policies = (part.policy for part in parts if part.policy is not Policy.DRAFT_ORDER)
-        gap_from = None if gapless else np.concatenate([part.gaps for part in parts])
-        return cls(**columns, gap_from=gap_from, policy=next(policies, Policy.DRAFT_ORDER))
+        if any(part.gap_from is not None for part in parts):
+            columns["gap_from"] = np.concatenate([part.gaps for part in parts])
+        return cls(**columns, policy=next(policies, Policy.DRAFT_ORDER))
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
         gaps = None if self.gap_from is None else self.gap_from[nodes]
@@ -552,23 +552,23 @@ class Round:
         outcomes = [Outcome.DISCARDED] * len(self.speculation)
         for node in self.decision.kept[: self.kept]:
             outcomes[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
-        if self.emission is Outcome.CORRECTED:
-            outcomes[self.stopped_by[0]] = Outcome.REJECTED
+        for node in self.stopped_by[:1]:
+            outcomes[node] = Outcome.REJECTED
         return tuple(outcomes)
 
     @property
     def stopped_by(self) -> list[int]:
         """The rejected nodes at which the round stopped; empty if it did not stop at a rejection."""
-        judged = np.flatnonzero(self.speculation.judging_rows == self.decision.row)
-        return judged.tolist() if self.emission is Outcome.CORRECTED else []
+        if len(self.token_ids) <= len(self.decision.kept):
+            return []
+        return np.flatnonzero(self.speculation.judging_rows == self.decision.row).tolist()
 
     @property
     def emission(self) -> Outcome | None:
         """The outcome of the emitted token; None if the text ended before it."""
         if len(self.token_ids) <= len(self.decision.kept):
             return None
-        judged = bool(np.any(self.speculation.judging_rows == self.decision.row))
-        return Outcome.CORRECTED if judged else Outcome.BONUS
+        return Outcome.CORRECTED if self.stopped_by else Outcome.BONUS
 
 
 def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.speculators.drafter_names import Mixed, NamedDrafter, ReadsTarget, ReadsText, Trimmed, drafter_told
+from mars_viz.speculators.drafters import Mixed, Model, Transformers, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
@@ -43,12 +43,9 @@ class Recipe:
 def recipe(run: Run, name: str) -> Recipe:
     """Return the instructions to reproduce the run with that id."""
     info, cautions = run.provenance, list[str]()
-    if not info.target or not info.drafter:
-        refused = "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
-        return Recipe(refused=refused)
-    if not info.drafter_revision:
-        refused = "This run does not name the drafter's weights; engines' logs lack them. Record its prompt here."
-        return Recipe(refused=refused)
+    if not (info.target and info.drafter and info.drafter_revision):
+        lacks = "does not name the drafter's weights, which engines' logs lack, or its models"
+        return Recipe(refused=f"This run {lacks}. Record its prompt here.")
     models, with_chat = _models(run, cautions), _chat(run, cautions)
     rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}
     options = [(name, value) for name, value in (rule | run.settings.keywords).items() if value is not None]
@@ -56,9 +53,8 @@ def recipe(run: Run, name: str) -> Recipe:
     if info.device:
         dtype = f" in {info.dtype}" if info.dtype else ""
         cautions.append(f"It was made on {info.device}{dtype}. Another device may round a near tie to another token.")
-    dial_map = run.map
-    if dial_map is not None:
-        span = dial_map.span
+    if run.map is not None:
+        span = run.map.span
         over = " --over controller" if span.over else " --gammas all" * (len(span.gammas) > 1)
         ends = f"--low {exactly(span.low)} --high {exactly(span.high)}{over}"
         cautions.append(f"Its map is made by mars-viz map with the same options and {ends}.")
@@ -68,29 +64,25 @@ def recipe(run: Run, name: str) -> Recipe:
 
 def _models(run: Run, cautions: list[str]) -> Options:
     """Return the options for the models that are not defaults; notes on placeholders are added to `cautions`."""
-    provenance = run.provenance
-    device: str | None = None  # the CPU, which `auto` takes without an accelerator
-    if provenance.device.endswith("(mps)"):
+    made, target, drafter, device = run.provenance, "", "", ""  # an empty device is the CPU, as of `auto`
+    if made.device.endswith("(mps)"):
         device = "mps"
-    elif provenance.device and not re.search(r"\d+ threads?\b", provenance.device):
+    elif made.device and not re.search(r"\d+ threads?\b", made.device):
         device = "cuda"
-    dtype = provenance.dtype if provenance.dtype in DTYPES else None
-    if dtype == "float32" and device is None:
-        dtype = None
-    custom_target = not demo.is_built_in(provenance.target)
-    if provenance.target_revision.startswith("vLLM"):
-        cautions.append(f"The target, {provenance.target}, was served by vLLM; put its address in place of {ADDRESS}.")
-        target: str | None = ADDRESS
-    else:
-        target = _named(provenance.target, provenance.target_revision, "target", cautions) if custom_target else None
-    if demo.is_built_in(provenance.drafter):
-        drafter = str(provenance.drafter) if custom_target else None
-        if custom_target:
-            cautions.append(f"The built-in drafter drafted; put its folder in place of {provenance.drafter}.")
-    else:
-        drafter = _drafter(provenance.drafter, provenance.drafter_revision, cautions)
+    dtype = made.dtype if made.dtype in DTYPES and (device or made.dtype != "float32") else ""
+    custom_target = not demo.is_built_in(made.target)
+    if made.target_revision.startswith("vLLM"):
+        cautions.append(f"The target, {made.target}, was served by vLLM; put its address in place of {ADDRESS}.")
+        target = ADDRESS
+    elif custom_target:
+        target = _named(made.target, made.target_revision, "target", cautions)
+    if not demo.is_built_in(made.drafter):
+        drafter = _drafter(made.drafter, made.drafter_revision, cautions)
+    elif custom_target:
+        cautions.append(f"The built-in drafter drafted; put its folder in place of {made.drafter}.")
+        drafter = made.drafter
     options = {"target": target, "drafter": drafter, "device": device, "dtype": dtype}
-    return [(name, value) for name, value in options.items() if value is not None]
+    return [(name, value) for name, value in options.items() if value]
 
 
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
@@ -104,18 +96,16 @@ def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
 
 
 def _drafter(name: str, revision: str, cautions: list[str]) -> str:
-    drafter: NamedDrafter | None = drafter_told(name)
+    drafter = drafter_told(name)
     if isinstance(drafter, Mixed):
         first, (ours, _, theirs) = drafter.first.name, revision.partition("+")
         second = name[len(first) + 1 :]
         second = "default" if demo.is_built_in(second) else _drafter(second, theirs, cautions)
         return f"{_drafter(first, ours, cautions)}+{second}"
-    if drafter is None:
+    if drafter is None or isinstance(drafter, Model):
         return _named(name, revision, "drafter", cautions)
-    source = drafter.text if isinstance(drafter, ReadsText | Trimmed) else ""
-    if isinstance(drafter, ReadsTarget) and "/" not in drafter.head:
-        source = drafter.head
-    if source:
+    folder = "" if "/" in drafter.head or isinstance(drafter, Transformers) else drafter.head
+    if source := drafter.text or folder:
         cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")
     return name
 
@@ -148,11 +138,11 @@ def _command(run: Run, name: str, options: Options, chat: Options, cautions: lis
 
 
 def _python(run: Run, models: Options, options: Options) -> str:
-    history, imported = run.history, ""
-    if history.turns:
-        options, imported = [*options, ("history", history)], "from mars_viz import Exchange, History\n"
-    elif history.system:
-        options = [*options, ("system", history.system)]
+    imported = "from mars_viz import Exchange, History\n" if run.history.turns else ""
+    if run.history.turns:
+        options = [*options, ("history", run.history)]
+    elif run.history.system:
+        options = [*options, ("system", run.history.system)]
     backend = _call("mars_viz.backend", [], models)
     record_call = _call("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
     return f"import mars_viz\n{imported}\nbackend = {backend}\nrun = {record_call}\nprint(run.text)"

@@ -145,25 +145,22 @@ class Settings:
 
     def __post_init__(self) -> None:
         normalize(self)
-        if not isinstance(self.rule, str):
-            raise SettingError(f"rule is {self.rule!r}; it must be a rule's name.")
+        for name in ("rule", "controller"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingError(f"{name} is {getattr(self, name)!r}; it must be a {name}'s name.")
         if ":" in self.rule:
             object.__setattr__(self, "rule", rule_named(self.rule).name)  # variants have one way to be written
         if self.dial is not None and (isinstance(self.dial, bool) or not isinstance(self.dial, Real)):
             raise SettingError(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
         _check_stop(self.stop)
         if self.tree != CHAIN:
-            named = shape_named(self.tree)
-            object.__setattr__(self, "tree", named.name)
-            object.__setattr__(self, "gamma", named.nodes or self.gamma)
-        if self.controller != NONE:
-            if not isinstance(self.controller, str):
-                raise SettingError(f"controller is {self.controller!r}; it must be a controller's name.")
-            named_control = control_named(self.controller)
-            assert named_control is not None
-            object.__setattr__(self, "controller", named_control.name)
+            shape = shape_named(self.tree)
+            object.__setattr__(self, "tree", shape.name)
+            object.__setattr__(self, "gamma", shape.nodes or self.gamma)
+        if (control := self.control) is not None:
+            object.__setattr__(self, "controller", control.name)
             if self.drafts_trees:
-                raise SettingError(f"{named_control.controller.title} cuts chains; draft chains, or no controller.")
+                raise SettingError(f"{control.controller.title} cuts chains; draft chains, or no controller.")
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -184,15 +181,14 @@ class Settings:
     @property
     def cuts_distributions(self) -> bool:
         """True if top-p or top-k leaves out part of each distribution."""
-        return any(getattr(self, each.name) != each.default for each in LAW[1:])
+        return self.law != Settings(temperature=self.temperature)
 
     @property
     def law_words(self) -> str:
         """The law in words: '0', '0.8, top-p 0.9, top-k 20'."""
-        cut = [each for each in LAW[1:] if getattr(self, each.name) != each.default]
-        return exactly(self.temperature) + "".join(
-            f", {each.label.lower()} {each.written(getattr(self, each.name))}" for each in cut
-        )
+        values = [(each, getattr(self, each.name)) for each in LAW[1:]]
+        cuts = (f", {each.label.lower()} {each.written(value)}" for each, value in values if value != each.default)
+        return exactly(self.temperature) + "".join(cuts)
 
     @property
     def control(self) -> Control | None:
@@ -236,12 +232,10 @@ LAW = tuple(each for each in options_of(Settings).values() if each.law)  # tempe
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
-    """Return stop strings as `Settings` takes them, from one or several. Raises BadInput for other types."""
+    """Return stop strings as `Settings` takes them, from one or several. `Settings` refuses other values."""
     if isinstance(stop, str):
         return (stop,)
-    if not isinstance(stop, Iterable):
-        raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
-    return tuple(stop)
+    return tuple(stop) if isinstance(stop, Iterable) else stop
 
 
 def stop_lines(text: str) -> tuple[str, ...]:
@@ -257,12 +251,11 @@ def stop_words(stop: Iterable[str]) -> str:
 MOST_STOPS = 16  # maximum number of stop strings
 LONGEST_STOP = 200  # maximum number of characters of a stop string
 LONGEST_STOPS = 4000  # maximum number of characters of all stop strings together, in forms and links
-_STOP_WANTED = "it must be a text such as '###', or several of them"
 
 
 def _check_stop(stop: object) -> None:
     if not isinstance(stop, tuple) or not all(isinstance(text, str) for text in stop):
-        raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
+        raise SettingError(f"stop is {stop!r}; it must be a text such as '###', or several of them.")
     if len(stop) > MOST_STOPS:
         raise SettingError(f"{len(stop)} stop strings are too many; give at most {MOST_STOPS}.")
     for text in stop:

@@ -116,18 +116,17 @@ def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending,
     return Round(answer.speculation, verdicts, decision, ending.cut(block, len(text), text), answer.timing)
 
 
-def answers_of(run: Run) -> dict[tuple[int, ...], Answer]:
+def answers_of(run: Run) -> dict[Prefix, Answer]:
     """Return the run's answer at each of its prefixes."""
     return answers_through(run.prompt_ids, run.rounds)
 
 
-def answers_through(prompt: tuple[int, ...], rounds: Iterable[Round]) -> dict[tuple[int, ...], Answer]:
+def answers_through(prompt: Prefix, rounds: Iterable[Round]) -> dict[Prefix, Answer]:
     """Return the answer at each prefix of these rounds."""
-    answers: dict[tuple[int, ...], Answer] = {}
-    prefix = prompt
+    answers = dict[Prefix, Answer]()
     for round_ in rounds:
-        answers[prefix] = Answer(round_.speculation, round_.timing)
-        prefix += round_.token_ids
+        answers[prompt] = Answer(round_.speculation, round_.timing)
+        prompt += round_.token_ids
     return answers
 
 

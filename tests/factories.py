@@ -336,7 +336,8 @@ def with_passes(
     backend: Backend, target: Callable[[], Network] | None = None, drafter: Callable[[], Network] | None = None
 ) -> Backend:
     """The backend with other forward passes of its models; None leaves them."""
-    from mars_viz.speculators.loading import model_drafter, model_target
+    from mars_viz.speculators.drafters.model import model_drafter
+    from mars_viz.speculators.loading import model_target
     from mars_viz.speculators.networks import Opener
 
     passes = [each if isinstance(each, Opener) or each is None else Opener(each) for each in (target, drafter)]

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.errors import ModelError, PromptError, disk_refusals
 from mars_viz.options import argument, declared
 from mars_viz.prompts.files import history_of
-from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, checked_history
+from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, Recording, checked_history
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, settings_from, stop_words
 from mars_viz.runfiles import check_free, load_run
@@ -146,9 +147,8 @@ def _history(source: str) -> History:
     try:
         return history_of(json.loads(source))
     except (ValueError, RecursionError) as error:
-        raise PromptError(
-            f"The history is no JSON ({error}). Give a run's folder, or OpenAI messages as a JSON list."
-        ) from error
+        remedy = "Give a run's folder, or OpenAI messages as a JSON list."
+        raise PromptError(f"The history is no JSON ({error}). {remedy}") from error
 
 
 def _read_prompt(name: str) -> str:
@@ -170,8 +170,7 @@ def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any
         check_device_map(options.target, options.device)
     if options.target is not None and options.drafter is None:
         note(f"No drafter is named, so {drafter_for(options.target, None).name} drafts.")
-    named = {"target": options.target, "drafter": options.drafter, "device_map": options.device_map}
-    return named | {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
+    return picked(options, "target", "drafter", "device_map", "device", "cuda_graphs") | {"dtype": dtype}
 
 
 def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
@@ -186,8 +185,6 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
 
 
 def decoded(backend: Backend, prompt: str, settings: Settings, history: History, options: argparse.Namespace) -> Run:
-    from mars_viz.recording import Recording
-
     recording = Recording(backend, prompt, settings, chat=options.chat, title=options.title, history=history)
     with progress_bar()(desc="Decoding", total=settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
@@ -205,8 +202,6 @@ def note(text: str) -> None:
 
 def progress_bar() -> Callable[..., Any]:
     """Return a constructor of tqdm's bars on standard error, silent unless it is a terminal."""
-    from functools import partial
-
     from tqdm import tqdm
 
     return partial(tqdm, file=raw(sys.stderr), disable=not sys.stderr.isatty())
@@ -227,27 +222,20 @@ def facts(run: Run, path: Path) -> dict[str, Any]:
 
 
 def sentence(run: Run) -> str:
-    numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
+    numbers, pace, rule, settings = summary(run), speed(run), rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
-    ended = ending(run)
+    stop = f", stop at {stop_words(settings.stop)}" if settings.stop else ""
+    told = f"{rule.title}{at}, {settings.draft}, temperature {settings.temperature:g}{stop}: "
+    told += f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)})"
+    ended, drafted = ending(run), counted(numbers.drafted, "drafted token")
     relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
-    stop = f", stop at {stop_words(run.settings.stop)}" if run.settings.stop else ""
-    told = (
-        f"{rule.title}{at}, {run.settings.draft}, temperature {run.settings.temperature:g}{stop}: "
-        f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)})"
-        f"{ended and f', {ended}'}. "
-    )
-    told += (
-        f"Of {counted(numbers.drafted, 'drafted token')} {number(numbers.kept)} were kept{relaxed} and "
-        f"{number(numbers.rolled_back)} rolled back."
-        if numbers.drafted
-        else "Nothing was drafted."
-    )
+    work = f"Of {drafted} {number(numbers.kept)} were kept{relaxed} and {number(numbers.rolled_back)} rolled back."
+    told += f"{ended and f', {ended}'}. {work if numbers.drafted else 'Nothing was drafted.'}"
     if by := drafted_by(run):
         told += f" By {by}."
     if numbers.forced_strict:
         told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."
-    if math.isnan(pace.tokens_per_second):
-        return told
-    whole = "" if run.settings.control is None else ", all γ tokens drafted in every round"
-    return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}{whole}."
+    if not math.isnan(pace.tokens_per_second):
+        whole = "" if settings.control is None else ", all γ tokens drafted in every round"
+        told += f" Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}{whole}."
+    return told

@@ -7,19 +7,19 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from mars_viz.axis import Span, axis_of
+from mars_viz.axis import Span, axis_of, check_span
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import add, facts, sentence
 from mars_viz.errors import SettingError
 from mars_viz.exploration import Budget, DialMap, Segment, mapped
-from mars_viz.recording import OVER_DIAL, mapping_of
+from mars_viz.recording import OVER_DIAL, Mapping, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
 from mars_viz.terminal import printable, say
-from mars_viz.words import counted, number, setting
+from mars_viz.words import clipped, counted, number, setting
 from mars_viz.writer import json_of, picked
 
 WIDTH = 48  # characters of text per table row
@@ -45,10 +45,8 @@ def run(options: argparse.Namespace) -> None:
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
     alone = decoding.decoded(pair, prompt, settings, history, options)
-    from mars_viz.recording import Mapping
-
-    keywords = {"chat": options.chat, "history": history, "title": options.title, "budget": budget}
-    mapping = Mapping(pair, prompt, settings, span, run=alone, **keywords)
+    how: dict[str, Any] = {"chat": options.chat, "history": history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, prompt, settings, span, run=alone, **how)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)
@@ -82,21 +80,14 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
             lengths = tuple(int(part) for part in options.gammas.split(","))
         except ValueError as error:
             raise SettingError(f"--gammas is {options.gammas!r}; give whole numbers such as 1,2,6, or all.") from error
-    if options.over != OVER_DIAL and lengths != (settings.gamma,):
-        raise SettingError(
-            f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
-        )
+
     settings, span = mapping_of(settings, options.over, options.low, options.high, lengths)
+    check_span(settings, span)
     axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
-    if max(span.gammas) > settings.gamma:
-        length, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
-        raise SettingError(f"{length} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
     dial = axis.value_of(settings)
     if not span.over and not span.low <= dial <= span.high:
-        at = setting(axis.symbol, dial)
-        raise SettingError(
-            f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range."
-        )
+        ends = f"{span.low:g} and {span.high:g}"
+        raise SettingError(f"The run's {setting(axis.symbol, dial)} is not between {ends}; choose another --dial.")
     return settings, span
 
 
@@ -130,13 +121,10 @@ def _table(made: DialMap, gamma: int) -> Iterator[str]:
     yield f"{made.axis.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds{drafted}  relaxed  differs from {other}"
     for segment in segments:
         tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"
-        drafted = f"  {segment.drafted:>7}" if cut else ""
-        numbers = (
-            f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}{drafted}  "
-            f"{segment.relaxed:>7}"
-        )
+        numbers = f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}"
+        numbers += f"  {segment.drafted:>7}" * cut + f"  {segment.relaxed:>7}"
         place, difference = differs_at(segment, made.segment(made.reference, gamma)), "no"
         if place is not None:
             words = " ".join(printable(made.frame.decode(segment.token_ids[place : place + WIDTH])).split())
-            difference = f"at token {place + 1}: {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}"
+            difference = f"at token {place + 1}: {clipped(words, WIDTH)}"
         yield f"{numbers}  {difference}{'' if segment.complete else ' (cut short)'}"

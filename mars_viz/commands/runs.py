@@ -15,9 +15,8 @@ from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError
 from mars_viz.reproduce import recipe
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runlist import CHAINS, TREES, Order, Query, found, listed_runs
+from mars_viz.runlist import found, listed_runs
 from mars_viz.runstore import ListedRun, RunOrigin, RunStore, read
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
@@ -29,17 +28,11 @@ _ID = "id of a run, as the list shows it"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     _folder_argument(parser, str(default_folders.runs()))
-    parser.add_argument("--search", metavar="TEXT", default="", help="words in title, prompt, tags or id")
-    parser.add_argument("--rule", default="", help="made by this rule, as `mars-viz rules` lists them")
-    parser.add_argument("--target", metavar="MODEL", default="", help="with this target")
-    parser.add_argument("--drafter", metavar="MODEL", default="", help="with this drafter")
-    parser.add_argument("--tree", metavar="SHAPE", default="", help=f"{CHAINS}, {TREES}, or a shape of drafts")
-    parser.add_argument("--temperature", type=float, help="at this temperature")
-    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="with this tag; may be repeated")
+    parser.add_argument(
+        "--search", metavar="TEXT", default="", help="words in title, prompt, tags, id, rule, models, ..."
+    )
     kinds = [each.value for each in (RunOrigin.SAMPLE, RunOrigin.SAVED)]
     parser.add_argument("--origin", choices=kinds, help="samples, or what was saved here (default: both)")
-    orders = [each.value for each in Order]
-    parser.add_argument("--sort", choices=orders, default=orders[0], help="(default: %(default)s)")
     parser.add_argument("--deleted", action="store_true", help="list the bin instead")
     json_argument(parser)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands, instead of the list")
@@ -74,20 +67,8 @@ def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.rule:
-        rule_named(options.rule)
-    query = Query(
-        words=options.search,
-        rule=options.rule,
-        drafter=options.drafter,
-        target=options.target,
-        tree=options.tree,
-        temperature=options.temperature,
-        tags=tuple(options.tag),
-        origin=None if options.origin is None else RunOrigin(options.origin),
-    )
     available = list(RunStore(options.folder).deleted()) if options.deleted else _listed(options)
-    listed = found(available, query, Order(options.sort))
+    listed = found(available, options.search, None if options.origin is None else RunOrigin(options.origin))
     if options.json:
         print(json_of([told(each) for each in listed]))
         return
@@ -134,17 +115,16 @@ def _opened(options: argparse.Namespace, name: str) -> tuple[ListedRun, Path, Ru
     listed = next((each for each in _listed(options) if each.name == name), None)
     if listed is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
-    if listed.facts is None or listed.path is None or not listed.opens:
+    if listed.path is None or not listed.opens:
         raise RunFileError(listed.error or f"{listed.name} is being decoded; wait for its end.")
     return listed, listed.path, read(listed.path)
 
 
 def _acceptance(options: argparse.Namespace) -> None:
-    runs = {name: _opened(options, name)[2] for name in options.ids}
-    requests = [
-        AcceptanceCounts.of_rounds(name, opened.rounds, opened.settings.gamma, len(opened.token_ids))
-        for name, opened in runs.items()
-    ]
+    requests = []
+    for name in dict.fromkeys(options.ids):
+        *_, run = _opened(options, name)
+        requests.append(AcceptanceCounts.of_rounds(name, run.rounds, run.settings.gamma, len(run.token_ids)))
     print(acceptance_records(requests), end="")
 
 
@@ -188,10 +168,10 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _restore(options: argparse.Namespace) -> None:
     store = RunStore(options.folder)
-    in_bin = {kept.name for kept in store.deleted()}
-    for name in options.ids:
-        if name not in in_bin:
-            raise StorageError(f"{name} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed.")
+    if missing := set(options.ids) - {kept.name for kept in store.deleted()}:
+        raise StorageError(
+            f"{min(missing)} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed."
+        )
     for name in dict.fromkeys(options.ids):
         store.restore(name)
         say(f"{name} is back.")

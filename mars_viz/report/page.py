@@ -31,7 +31,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mars_viz import __version__, figures
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.metrics import Positions, origin_facts, positions, settings_facts
+from mars_viz.analysis.metrics import origin_facts, positions, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
@@ -259,39 +259,29 @@ def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[tuple[f
     """Return the dial values to draw, ascending: the recorded one, starts of segments, and up to `most` steps; None for
     a rule without a dial. With each the range that its figures represent: its segment, from the lower end to the start
     of the next one, or -inf and inf outside the map."""
-    dial = rule_named(run.settings.rule).dial
+    dial, dial_map = rule_named(run.settings.rule).dial, run.dial_map
     if dial is None:
         return [(None, -np.inf, np.inf)]
-    dial_map = run.dial_map
     segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
     count = round((dial.high - dial.low) / dial.step)
     stride = max(1, -(-count // most)) if most else count + 1
     steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
-    chosen: list[tuple[float | None, float, float]] = []
-    for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
-        low, high = -np.inf, np.inf
-        if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
-            segment = dial_map.segment(value, gamma)
-            if segment.complete:
-                last = segment is segments[-1]
-                low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high
-        chosen.append((value, low, high))
-    return chosen
+    values = sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)})
+    ends = [*(segment.high for segment in segments[:-1]), *(math.nextafter(s.high, math.inf) for s in segments[-1:])]
+    known = [(s.low, end) for s, end in zip(segments, ends, strict=True) if s.complete]
+    outside = (-np.inf, np.inf)
+    return [(value, *next((each for each in known if each[0] <= value < each[1]), outside)) for value in values]
 
 
 def prerendered_figures(run: Run, gamma: int, most: int = MOST_STEPS) -> dict[str, Any]:
     """Return all figures as JSON, in the colours of the light theme."""
     shared, lines = _SharedParts(), []
-    before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
+    segment, at = -np.inf, positions(run)  # start of the previous setting's segment, and its positions
     for dial, low, high in settings_drawn(run, gamma, most):
-        if before is not None and np.isfinite(low) and low == before[0]:
-            at = replace(before[1], dial=dial)
-        else:
-            at = positions(*shown(run, dial, gamma))
-        before = (low, at)
+        same = np.isfinite(low) and low == segment
+        segment, at = low, replace(at, dial=dial) if same else positions(*shown(run, dial, gamma))
         drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
-        ends = [None if not np.isfinite(end) else end for end in (low, high)]
-        lines.append([dial, *ends, at.words, *drawn])
+        lines.append([dial, *(end if np.isfinite(end) else None for end in (low, high)), at.words, *drawn])
     maps: list[dict[str, Any]] = []  # heat maps of each quantity, in which the page moves marks named `DIAL_MARK`
     if run.dial_map is not None:
         grid = map_grid(run.dial_map)

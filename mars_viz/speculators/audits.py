@@ -28,8 +28,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.dflash import DflashDrafter
-from mars_viz.speculators.drafters.model import Eagle3Drafter, HeadDrafter, ModelDrafter
+from mars_viz.speculators.drafters.heads import FollowingDrafter, HeadDrafter
+from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
@@ -59,7 +59,7 @@ def checked_drafter(
         raise SettingError(f"A check to depth {depth} needs at least {max(least, 1)} tokens of a text. Ask for more.")
     settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
     drafter = backend.drafter.open(settings)
-    if not isinstance(drafter, ModelDrafter | HeadDrafter | DflashDrafter):
+    if not isinstance(drafter, ModelDrafter | FollowingDrafter):
         raise SettingError(
             f"{backend.drafter.name} drafts from the text, so there is no model to check. Take a model or its layers, "
             "or a head (eagle3, mtp or dflash)."
@@ -79,13 +79,11 @@ def checked_drafter(
             f"The target wrote at least {least} tokens after {len(texts)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if isinstance(drafter, Eagle3Drafter | DflashDrafter):
+    if isinstance(drafter, FollowingDrafter) and drafter.guess is not None:
         yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts))
 
 
-def _drafter_check(
-    backend: Backend, drafter: ModelDrafter | HeadDrafter | DflashDrafter, texts: Texts
-) -> checks.DrafterCheck:
+def _drafter_check(backend: Backend, drafter: ModelDrafter | FollowingDrafter, texts: Texts) -> checks.DrafterCheck:
     """Return the result so far."""
     prompts, _, agreed, held = zip(*texts, strict=True)
     by_text = np.array([checks.counts(each) for each in agreed], np.float64)  # [texts, 2, depth, 2]
@@ -109,7 +107,7 @@ def _drafter_check(
         best_held=ratio(inside[:, 1], positions),
         fall=checks.fall_of(contexts, np.concatenate(agreed)[:, 0]),
         feeds_back=isinstance(drafter, HeadDrafter),
-        guess=drafter.readings[0].guess if isinstance(drafter, Eagle3Drafter) else "",
+        guess=(drafter.guess or "") if isinstance(drafter, FollowingDrafter) else "",
     )
 
 
@@ -144,7 +142,7 @@ def _drafted_along(
     drafter reads these layers of the target, or its own."""
     target, drafter = backend.target.open(), backend.drafter.open(settings)
     if layers:
-        assert isinstance(drafter, HeadDrafter | DflashDrafter)
+        assert isinstance(drafter, FollowingDrafter)
         drafter.layers = layers
     drafter.follow(target)
     tokens, depth = prompt + text, settings.gamma

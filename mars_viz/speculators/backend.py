@@ -20,7 +20,7 @@ from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
 from mars_viz.speculators.draft import NO_SAMPLE, Drafter, Target, TopLogits, scored_by
-from mars_viz.speculators.drafter_names import chains_alone
+from mars_viz.speculators.drafters import chains_alone
 from mars_viz.speculators.evidence import Waiting, records_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
