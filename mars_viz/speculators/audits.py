@@ -36,6 +36,9 @@ from mars_viz.walk import Prefix
 
 TOGETHER = 16  # number of drafts made at once
 LEAST = 3  # minimum number of texts for an interval
+Texts = list[tuple[Prefix, Prefix, np.ndarray, np.ndarray]]
+"""For each prompt the text after it, whether drafts agreed, bool [drafts, depth], and the drafter's reach, float64
+[positions, 2]."""
 _NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
@@ -61,44 +64,35 @@ def checked_drafter(
             f"{backend.drafter.name} drafts from the text, so there is no model to check. Take a model or its layers, "
             "or a head (eagle3, mtp or dflash)."
         )
-    texts = list[tuple[Prefix, Prefix]]()  # prompts, and the target's text after each
-    held = list[np.ndarray]()  # float64 [positions, 2] of each text
-    agreed = list[np.ndarray]()  # bool [drafts, depth] of each text
+    texts: Texts = []
     encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
     check: checks.DrafterCheck | None = None
     for done, prompt in enumerate(encoded, start=1):
         text = decode_alone(backend, prompt, settings)[0]
         if len(text) >= least:
-            texts.append((prompt, text))
-            agreed.append(_drafted_along(backend, settings, prompt, text))
-            held.append(_reach(backend, drafter.vocabulary, prompt, text))
-        check = None if len(held) < LEAST else _drafter_check(backend, drafter, texts, held, agreed)
+            agreed = _drafted_along(backend, settings, prompt, text)
+            texts.append((prompt, text, agreed, _reach(backend, drafter.vocabulary, prompt, text)))
+        check = None if len(texts) < LEAST else _drafter_check(backend, drafter, texts)
         yield done / len(encoded), check
     if check is None:
         raise PromptError(
-            f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
+            f"The target wrote at least {least} tokens after {len(texts)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
     if isinstance(drafter, FollowingDrafter) and drafter.guess is not None:
-        yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts, agreed))
+        yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts))
 
 
-Texts = Sequence[tuple[Prefix, Prefix]]  # prompts, and the target's text after each
-
-
-def _drafter_check(
-    backend: Backend,
-    drafter: ModelDrafter | FollowingDrafter,
-    texts: Texts,
-    held: Sequence[np.ndarray],
-    agreed: Sequence[np.ndarray],
-) -> checks.DrafterCheck:
-    """Return the result from the lists of `checked_drafter`."""
+def _drafter_check(backend: Backend, drafter: ModelDrafter | FollowingDrafter, texts: Texts) -> checks.DrafterCheck:
+    """Return the result so far."""
+    prompts, _, agreed, held = zip(*texts, strict=True)
     by_text = np.array([checks.counts(each) for each in agreed], np.float64)  # [texts, 2, depth, 2]
     true, own = by_text.swapaxes(0, 1)
     reached = [place for place in range(true.shape[1]) if true[:, place, 1].sum() and own[:, place, 1].sum()]
     inside, positions = np.array([each.sum(0) for each in held]), np.array([len(each) for each in held], np.float64)
-    contexts = np.concatenate([len(text[0]) + np.arange(len(each)) for text, each in zip(texts, agreed, strict=True)])
+    contexts = np.concatenate(
+        [len(prompt) + np.arange(len(each)) for prompt, each in zip(prompts, agreed, strict=True)]
+    )
     return checks.DrafterCheck(
         drafter=backend.drafter.name,
         target=backend.target.name,
@@ -117,21 +111,19 @@ def _drafter_check(
     )
 
 
-def _other_layers(
-    backend: Backend, own: tuple[int, ...], settings: Settings, texts: Texts, agreed: Sequence[np.ndarray]
-) -> checks.LayerTrial | None:
+def _other_layers(backend: Backend, own: tuple[int, ...], settings: Settings, texts: Texts) -> checks.LayerTrial | None:
     """Return the best of other layers than its `own` that the drafter might read, if its drafts agree longer with 95 %
     confidence; off by one, they may hardly agree less."""
     count = int(backend.target.model.config.get_text_config().num_hidden_layers)
     shifted = [tuple(layer + by for layer in own) for by in (1, -1)]
     usual = [(2, count // 2, count - 3), (1, count // 2 - 1, count - 4)]  # of EAGLE-3, as inputs and as outputs
     wanted = dict.fromkeys(each for each in (*shifted, *usual) if len(each) == len(own) and each != own)
-    drafts, best = np.array([len(each) for each in agreed], np.float64), None
-    kept = _kept(agreed)
+    agreed, best = [each[2] for each in texts], None
+    drafts, kept = np.array([len(each) for each in agreed], np.float64), _kept(agreed)
     for layers in wanted:
         if min(layers) < 0 or max(layers) > count:
             continue
-        theirs = _kept([_drafted_along(backend, settings, *each, layers) for each in texts])
+        theirs = _kept([_drafted_along(backend, settings, *each[:2], layers) for each in texts])
         trial = checks.LayerTrial(layers, theirs.sum() / drafts.sum(), ratio(theirs - kept, drafts))
         if trial.gain.low > 0 and (best is None or trial.accepted > best.accepted):
             best = trial

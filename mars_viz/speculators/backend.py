@@ -19,7 +19,7 @@ from mars_viz.records import Speculation, Timing
 from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
-from mars_viz.speculators.draft import NO_SAMPLE, Drafter, Scored, Target, TopLogits, scored_by
+from mars_viz.speculators.draft import NO_SAMPLE, Drafter, Target, TopLogits, scored_by
 from mars_viz.speculators.drafters import chains_alone
 from mars_viz.speculators.evidence import Waiting, records_of
 from mars_viz.speculators.networks import Opener
@@ -325,7 +325,16 @@ def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -
     while True:
         began = time.perf_counter()
         with inference():  # never across a yield: it would be the caller's mode too
-            token = _next(target.score([prefix], nothing), settings, len(prefix))
+            scored = target.score([prefix], nothing)
+            if isinstance(scored, TopLogits):
+                if settings.temperature > 0:
+                    raise EvidenceError(NO_SAMPLE)
+                token = int(scored.ids[0, 0, 0])
+            elif settings.temperature == 0:
+                token = int(best(scored))
+            else:
+                uniforms = on_device(position_uniforms(settings.seed, len(prefix), 1), scored.device)
+                token = int(draw(law(scored, settings), uniforms[None]))
             target.observe([()])
         prefix += (token,)
         seconds += time.perf_counter() - began
@@ -357,15 +366,3 @@ def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
         logits = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
     dtype = getattr(torch, backend.dtype, torch.bfloat16)  # a server does not name its own
     return bool((top - logits <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
-
-
-def _next(scored: Scored, settings: Settings, position: int) -> int:
-    """Return the token for this position: the best one at temperature 0, otherwise the sample keyed by position."""
-    if isinstance(scored, TopLogits):
-        if settings.temperature > 0:
-            raise EvidenceError(NO_SAMPLE)
-        return int(scored.ids[0, 0, 0])
-    if settings.temperature == 0:
-        return int(best(scored))
-    uniforms = on_device(position_uniforms(settings.seed, position, 1), scored.device)
-    return int(draw(law(scored, settings), uniforms[None]))

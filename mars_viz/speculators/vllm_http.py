@@ -77,8 +77,7 @@ class Server:
     def scored(self, texts: Sequence[Sequence[int]], begins: Sequence[int]) -> list[list[dict[int, float]]]:
         """Return, in one request, the server's logits at each place of each text from `begins` on, and after its end.
         Each place has logits by token: its best tokens and the present one. Raises ModelError for an invalid answer."""
-        body = self._body([[*text] for text in texts]) | {"prompt_logprobs": self.listed}
-        answer = self._ask("/v1/completions", body)
+        answer = self._completions([[*text] for text in texts], prompt_logprobs=self.listed)
         with self._well_laid_out():
             choices = sorted(answer["choices"], key=lambda choice: choice["index"])
             rows_of_texts = [_rows(*each) for each in zip(choices, texts, begins, strict=True)]
@@ -90,10 +89,8 @@ class Server:
         return rows_of_texts
 
     def written(self, prompt: Prefix, new_tokens: int, *, with_logits: bool = True) -> ServedText:
-        body = self._body([[*prompt]]) | {"max_tokens": new_tokens, "return_token_ids": True}
-        if not with_logits:
-            del body["logprobs"]
-        answer = self._ask("/v1/completions", body)
+        options = {} if with_logits else {"logprobs": None}
+        answer = self._completions([[*prompt]], max_tokens=new_tokens, return_token_ids=True, **options)
         with self._well_laid_out():
             (choice,) = answer["choices"]
             tokens = tuple(map(int, choice["token_ids"]))
@@ -112,15 +109,10 @@ class Server:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
         return counts if isinstance(counts, AcceptanceCounts) else None
 
-    def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "prompt": prompts,
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "logprobs": self.listed,
-            "return_tokens_as_token_ids": True,
-        }
+    def _completions(self, prompts: list[list[int]], **options: Any) -> dict[str, Any]:
+        body = {"model": self.model, "prompt": prompts, "max_tokens": 1, "temperature": 0.0}
+        body |= {"logprobs": self.listed, "return_tokens_as_token_ids": True} | options
+        return self._ask("/v1/completions", {name: value for name, value in body.items() if value is not None})
 
     @contextmanager
     def _well_laid_out(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
     They score the first `vocabulary_size` tokens. Without `cuda_graphs`, CUDA models use transformers' own. Other
     passes are compared with transformers' on a first block, which replaces them if they differ beyond rounding.
     """
-    reason, faster = why_not(model), None
+    reason = why_not(model)
     if not reason and model.device.type == "cuda" and not cuda_graphs:
         reason = "CUDA graphs were not wanted (--no-cuda-graphs)"
     if not reason:
@@ -47,8 +47,8 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
         pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
         lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
         faster = Opener(partial(RaggedNetwork, pool), lack, model)
-    if faster is not None and not (reason := differs(faster(), model)):
-        return faster
+        if not (reason := differs(faster(), model)):
+            return faster
     rewind = rewind_of(model, vocabulary_size)
     notes = ["goes through transformers' own pass, one text after the other: " + reason, rewind.value]
     return Opener(partial(PlainNetwork, model, vocabulary_size, rewind), lambda: "; ".join(filter(None, notes)), model)

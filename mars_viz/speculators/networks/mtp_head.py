@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,20 +105,15 @@ class MtpNetwork(HeadNetwork):
             if (window := self._heads.windows[head]) is not None:
                 visible &= keys > (paths + 1 - window).unsqueeze(-1)
             visible |= everywhere == places.unsqueeze(-1)
-            made[:, :, head] = self._passed(head, tokens, inputs, paths + 1, visible)
+            mask = torch.zeros_like(visible, dtype=self.dtype).masked_fill_(~visible, torch.finfo(self.dtype).min)
+            embeddings = self._heads.embeddings[head](tokens)
+            made[:, :, head] = self._heads.layers[head](
+                embeddings,
+                inputs,
+                position_embeddings=self._heads.rotary(embeddings, paths + 1, head),
+                attention_mask=mask.unsqueeze(1),
+                position_ids=paths + 1,
+                past_key_values=self._cache,
+            )
         self._made.held[homes, places] = made
         return made.flatten(2)
-
-    def _passed(self, head: int, tokens: Tensor, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return a head's outputs [B, n, H] for tokens [B, n]; `visible` is bool [B, n, places]."""
-        heads = self._heads
-        embeddings = heads.embeddings[head](tokens)
-        mask = torch.zeros_like(visible, dtype=self.dtype).masked_fill_(~visible, torch.finfo(self.dtype).min)
-        options: dict[str, Any] = {"position_ids": positions, "past_key_values": self._cache}
-        return heads.layers[head](
-            embeddings,
-            states,
-            position_embeddings=heads.rotary(embeddings, positions, head),
-            attention_mask=mask.unsqueeze(1),
-            **options,
-        )
