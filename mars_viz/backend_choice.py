@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.errors import BadInput, SettingError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 FILE = "MARS_VIZ_BACKEND"  # environment variable with the path of the app's backend file
+_ABSOLUTE = re.compile(r"(?:^|(?<=[:=+]))/(?!/)(?:[^/,+]*/)*")  # a folder's parents, also in 'eagle3:/home/me/head'
 AUTO = "auto"  # the available device, and the dtype that suits it
 
 
@@ -73,8 +75,7 @@ class BackendChoice:
     @property
     def in_short(self) -> tuple[str, str]:
         """Both names, with folders shortened to their last part."""
-        target, drafter = (PurePath(name).name if PurePath(name).is_absolute() else name for name in self.names)
-        return target, drafter
+        return _ABSOLUTE.sub("", self.target), _ABSOLUTE.sub("", self.drafter)
 
     @property
     def names(self) -> tuple[str, str]:

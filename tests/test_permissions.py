@@ -122,7 +122,7 @@ def test_models_are_folders_only_for_visitors_who_may_name_paths(monkeypatch: py
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
         assert permitted(BackendChoice("org/name", "name")) == BackendChoice("org/name", "name", folders=may)
         assert permitted(BackendChoice()) == BackendChoice()
-        assert in_words(BackendChoice("/home/me/big", "org/b", folders=True)) == f"{'/home/me/' * may}big with org/b"
+        assert in_words(BackendChoice("/a/big", "eagle3:/a/b")) == f"{'/a/' * may}big with eagle3:{'/a/' * may}b"
 
 
 def test_only_this_machine_is_shown_where_results_are_kept(tmp_path: Path) -> None:
