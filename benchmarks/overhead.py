@@ -28,7 +28,7 @@ from mars_viz.exploration import walk
 from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import backend, evidence
+from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
@@ -140,7 +140,7 @@ def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[
 def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stopwatch) -> dict[str, float]:
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
     watch.wrap(ModelDrafter, "draft", "drafting")
-    watch.wrap(backend, "gather_evidence", "evidence")
+    watch.wrap(evidence, "gather_evidence", "evidence")
     watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
     watch.wrap(evidence, "to_host", "transfers")

@@ -34,7 +34,7 @@ from mars_viz.chat import NO_HISTORY
 from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.sweep import shards, store, texts
+from mars_viz.sweep import store, texts
 from mars_viz.sweep.mapper import LocalMapper
 from mars_viz.sweep.on_ray import NamedModels, RayRequest, WorkerPool
 from mars_viz.sweep.plan import plan_of
@@ -133,22 +133,22 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
         with tempfile.TemporaryDirectory() as home:
             made = store.create(Path(home) / "sweep", plan, None, prompts)
             fill(made.folder, held)
-            first = held // shards.BATCH * shards.BATCH
+            first = held // texts.BATCH * texts.BATCH
             began, used = time.perf_counter(), time.process_time()
-            for index in range(first, first + shards.BATCH):
+            for index in range(first, first + texts.BATCH):
                 each = results[index % len(results)]
                 made.append(index, *each.results[0])
-            found[f"{held}"] = 1e3 * (time.perf_counter() - began) / shards.BATCH
-            found[f"{held}, processor"] = 1e3 * (time.process_time() - used) / shards.BATCH
+            found[f"{held}"] = 1e3 * (time.perf_counter() - began) / texts.BATCH
+            found[f"{held}, processor"] = 1e3 * (time.process_time() - used) / texts.BATCH
     return found, moved
 
 
 def fill(folder: Path, prompts: int) -> None:
     """Create the result and text files of so many prompts, empty, since they are not read here."""
     (folder / texts.FOLDER).mkdir(exist_ok=True)
-    for batch in range(prompts // shards.BATCH):
+    for batch in range(prompts // texts.BATCH):
         for name in ("results", texts.FOLDER):
-            (folder / name / shards.batch_file(batch)).touch()
+            (folder / name / texts.batch_file(batch)).touch()
 
 
 def sample_sizes() -> dict[str, float]:

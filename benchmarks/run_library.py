@@ -24,7 +24,7 @@ from pathlib import Path
 from measuring import json_option, show, spread, write_json
 
 from mars_viz import samples
-from mars_viz.runlist import Order, Query, found, listed_runs
+from mars_viz.runlist import found, listed_runs
 
 sys.path.append(str(Path(__file__).parents[1]))
 PHRASE = "story 7 lily"
@@ -94,7 +94,7 @@ def searched(folder: Path, repeats: int) -> Iterator[float]:
     runs = listed_runs(folder)
     for _ in range(repeats):
         for end in range(1, len(PHRASE) + 1):
-            yield timed(lambda end=end: found(runs, Query(PHRASE[:end]), Order.TAU))  # type: ignore[misc]
+            yield timed(lambda end=end: found(runs, PHRASE[:end]))  # type: ignore[misc]
 
 
 def typed(folder: Path, repeats: int) -> dict[str, list[float]]:
@@ -117,7 +117,7 @@ def typed(folder: Path, repeats: int) -> dict[str, list[float]]:
             page.get_by_test_id("data-grid-canvas").wait_for()
             before = len(runs)
             for end in range(1, len(PHRASE) + 1):
-                count = len(found(runs, Query(PHRASE[:end])))
+                count = len(found(runs, PHRASE[:end]))
                 here = f"{count:,} of ".replace(",", "\u202f")
                 page.wait_for_timeout(300)
                 page.get_by_role("searchbox").press("End")

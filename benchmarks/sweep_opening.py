@@ -31,8 +31,8 @@ from mars_viz.sweep.document import advice, lead
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.report import CachedSweep
-from mars_viz.sweep.shards import BATCH
 from mars_viz.sweep.store import create
+from mars_viz.sweep.texts import BATCH
 from mars_viz.ui.tune.catalogue import CONFIDENCE, KEY, POINTS
 from mars_viz.ui.tune.detail import readings
 

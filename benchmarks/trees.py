@@ -28,7 +28,8 @@ from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
-from mars_viz.speculators.loading import load_backend, model_drafter, model_target
+from mars_viz.speculators.drafters.model import model_drafter
+from mars_viz.speculators.loading import load_backend, model_target
 from mars_viz.speculators.networks import Network, Opener
 from mars_viz.walk import Prefix
 

@@ -77,12 +77,10 @@ class BackendChoice:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Target and drafter."""
         return self.target, self.drafter
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Models, device and dtype as arguments of `load_backend`."""
         names = {"target": self.target or None, "drafter": self.drafter or None}
         return names | {"device": self.device, "dtype": self.dtype}
 

@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     command("watch", checks.watch, checks.watch_arguments, about)
     about = "Read what an engine reports of its own speculation: counts, rounds, or with its drafts whole runs."
     command("import", imports.run, imports.arguments, about)
-    about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
+    about = "List the runs that are kept, or those with some words; show, title, tag, delete or restore some."
     command("runs", runs.run, runs.arguments, about)
     about = "List the verification rules with their dials and sources."
     command("rules", _rules, decoding.json_argument, about)

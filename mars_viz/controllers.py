@@ -58,7 +58,6 @@ class Controller:
 
     @property
     def shorter_is_high(self) -> bool:
-        """True if a higher threshold drafts less."""
         return self.dial.strict_is_high
 
     @property
@@ -99,7 +98,6 @@ class Controller:
         return np.append(always, stops)[: len(stops)] if self.keeps_last else stops
 
     def drafted(self, breakpoints: np.ndarray, threshold: float) -> int:
-        """Return the number of drafted tokens at this threshold."""
         return int((threshold < breakpoints if self.shorter_is_high else threshold >= breakpoints).sum())
 
     def steps(self, drafted: int, gamma: int) -> int:
@@ -121,7 +119,6 @@ class Control:
 
     @property
     def words(self) -> str:
-        """For display, such as 'SVIP at λ = 0.3'."""
         return f"{self.controller.title} at {self.controller.dial.symbol} = {self.threshold:.6g}"
 
     def length(self, speculation: Speculation) -> int:

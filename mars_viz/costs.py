@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -51,7 +51,6 @@ class Cost:
 
     @property
     def unsure(self) -> float:
-        """Half of the interval, relative to the cost."""
         return (self.high - self.low) / 2 / self.seconds
 
 
@@ -65,21 +64,27 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Costs of decoding a single text with one pair on one device, after prefill."""
+class Measured:
+    """A measurement of one pair on one device."""
 
     device: str  # name of the processor or GPU
     dtype: str  # of weights and arithmetic, such as float32
     target: str  # model id or folder name
     drafter: str  # model id or folder name
-    cache_length: int  # positions in both caches
+    cache_length: int  # positions of each text in both caches
     repeats: int  # measurements of each kind, interleaved
+    others: float | None = field(default=None, kw_only=True)  # cores used by other processes; None if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Costs(Measured):
+    """Costs of decoding a single text, after prefill."""
+
     target_pass: tuple[Cost, ...]  # [γ + 1]; target passes over 1, 2, … γ + 1 positions, as measured
     drafter_step: Cost  # one drafted token; for trees, a tree of one level; all tokens if they are drafted at once
     rest: tuple[Cost, ...]
     """[γ]; remaining time of a round that drafts 1, 2, … γ tokens: evidence, judging, commit. Measured at 1 and γ, and
     interpolated linearly; negative if the device overlaps work that was measured separately."""
-    others: float | None = None  # cores used by other processes meanwhile; None if unknown
     passes_per_token: float = 1.0  # drafter passes per drafted token; differs from 1 for drafters that draft text
     tree: str = CHAIN
     """Shape of drafts, as in `Settings`. For trees γ is the number of nodes, and passes over 2, 3, … positions are over
@@ -90,7 +95,6 @@ class Costs:
 
     @property
     def gamma(self) -> int:
-        """The longest measured block."""
         return len(self.rest)
 
     @property
@@ -101,34 +105,24 @@ class Costs:
 
     @property
     def unsure(self) -> float:
-        """The largest relative half-width of all costs."""
         rounds = (round_cost(self, 1), round_cost(self, self.gamma))
         return max(each.unsure for each in (*self.target_pass, self.drafter_step, *self.drafting, *rounds))
 
     def cover(self, gamma: int, tree: str) -> bool:
-        """True if they include rounds with drafts of this shape and length."""
         return self.tree == tree and gamma <= self.gamma
 
 
 @dataclass(frozen=True, slots=True)
-class BatchCosts:
-    """Costs of rounds of several texts at once on one device, after prefill."""
+class BatchCosts(Measured):
+    """Costs of rounds of several texts at once, after prefill."""
 
-    device: str
-    dtype: str
-    target: str
-    drafter: str
-    cache_length: int  # positions of each text in both caches
-    repeats: int  # measurements of each kind, interleaved
     sizes: tuple[int, ...]  # numbers of texts, ascending
     rounds: tuple[tuple[Cost, ...], ...]
     """[sizes, γ + 1]; rounds that draft 0, 1, … γ tokens for each text; with 0, a pass of the target alone."""
     left_out: str = ""  # why larger numbers of texts were not measured; empty if all were
-    others: float | None = None  # as in `Costs`
 
     @property
     def unsure(self) -> float:
-        """The largest relative half-width of all costs."""
         return max(each.unsure for row in self.rounds for each in row)
 
 
@@ -166,7 +160,7 @@ def objection(costs: Costs | None) -> str:
     return ""
 
 
-def disturbance(costs: Costs | BatchCosts) -> str:
+def disturbance(costs: Measured) -> str:
     """Return a warning about other processes during the measurement; empty if they were negligible."""
     if costs.others is None or costs.others < BUSY:
         return ""

@@ -52,7 +52,7 @@ def import_run(
     from mars_viz.speculators.targets import EngineTarget, LoggedDrafter
 
     chosen = rule_named(rule)
-    dial = None if chosen.dial is None else chosen.dial.strict
+    dial = chosen.strict
     longest = max(len(each.drafted) for each in text.rounds)
     settings = Settings(rule=chosen.name, dial=dial, gamma=max(longest, 1), max_new_tokens=len(text.token_ids))
     target = EngineTarget(text, None if backend is None else backend.target.open(), tolerance)

@@ -37,12 +37,6 @@ from mars_viz.writer import to_read, write_folder
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-BY_THE_CLOCK = (
-    "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of them; race "
-    "without one."
-)
-"""Message for settings with a controller."""
-
 
 class RaceLane(Enum):
     """The three ways to decode."""
@@ -92,19 +86,17 @@ class Race:
         same_models = all(getattr(one.provenance, name) == getattr(other.provenance, name) for name in names)
         # device details after the comma may differ
         same_models &= len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
-        problem = ""
-        if one.prompt_ids != other.prompt_ids or not same_models:
-            problem = "The lanes of a race have one prompt, one pair and one device."
-        elif not all(_goes_forward(round_clock(run)) for run in (one, other)):
-            problem = "A lane of the race has rounds that took no time."
-        elif not set(self.alone.token_ids) <= one.pieces.keys():
-            problem = "The autoregressive lane has a token without a text."
-        elif not all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns):
-            problem = "The turns of the race do not fit its lanes."
-        elif not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
-            problem = "The turns of the race do not fit its clocks."
-        if problem:
-            raise RunFileError(f"{problem} Record the race again.")
+        fits = (
+            same_models
+            and one.prompt_ids == other.prompt_ids
+            and all(_goes_forward(round_clock(run)) for run in (one, other))
+            and set(self.alone.token_ids) <= one.pieces.keys()
+            and all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
+            and all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items())
+        )
+        if not fits:
+            why = "The lanes of a race have one prompt, one pair and one device, and times that fit its turns."
+            raise RunFileError(f"{why} Record the race again.")
 
     @property
     def taken(self) -> dict[RaceLane, np.ndarray]:
@@ -208,6 +200,18 @@ class RaceTexts:
     relaxed: Run | None = None  # None before its first round
 
 
+def check_race(settings: Settings) -> None:
+    """Raise SettingError for a relaxed lane that cannot be raced."""
+    rule = rule_named(settings.rule)
+    if rule.dial is None:
+        raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
+    if settings.control is not None:
+        raise SettingError(
+            "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of "
+            "them; race without one."
+        )
+
+
 class Racing:
     """A race in progress: iterate to the end, or stop at any time, and take the race."""
 
@@ -224,11 +228,7 @@ class Racing:
     ):
         """`settings` are those of the relaxed lane. Raises BadInput for a rule without a dial, a draft-length
         controller, an even number of turns, which has no middle turn, and as `Recording` does."""
-        rule = rule_named(settings.rule)
-        if rule.dial is None:
-            raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
-        if settings.control is not None:
-            raise SettingError(BY_THE_CLOCK)
+        check_race(settings)
         if turns < 1 or turns % 2 == 0:
             raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
         self._backend, self._turns = backend, turns
@@ -319,6 +319,7 @@ SCHEMA = 2
 ONE_TURN = 1  # older schema, in which each lane was timed once
 
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
+_FILES = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,32 +365,24 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     return path
 
 
-def decode_race(files: Mapping[str, bytes]) -> Race:
-    """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
-    if ABOUT not in files:
-        raise missing_file(ABOUT)
-    about, runs = _parsed(files[ABOUT]), list[Run]()
-    for name in _RUNS:
-        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
-        try:
-            runs.append(decode(lane))
-        except BadInput as error:
-            raise RunFileError(f"its run {name} cannot be opened: {error}") from error
-        if stamp(lane[MANIFEST]) != about.manifests[name]:
-            raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
-    strict, relaxed = runs
-    return Race(about.title, about.alone, strict, relaxed, about.turns)
-
-
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
-    with naming(Path(path)):
-        return decode_race(_files(Path(path)))
-
-
-def _files(path: Path) -> dict[str, bytes]:
-    names = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
-    return {name: to_read(path, name).read_bytes() for name in names if (path / name).exists()}
+    path = Path(path)
+    with naming(path):
+        files = {name: to_read(path, name).read_bytes() for name in _FILES if (path / name).exists()}
+        if ABOUT not in files:
+            raise missing_file(ABOUT)
+        about, runs = _parsed(files[ABOUT]), list[Run]()
+        for name in _RUNS:
+            lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+            try:
+                runs.append(decode(lane))
+            except BadInput as error:
+                raise RunFileError(f"its run {name} cannot be opened: {error}") from error
+            if stamp(lane[MANIFEST]) != about.manifests[name]:
+                raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+        strict, relaxed = runs
+        return Race(about.title, about.alone, strict, relaxed, about.turns)
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:

@@ -31,12 +31,10 @@ class Fixed:
 
     @property
     def step(self) -> float:
-        """Change per press of an arrow key."""
         return 1.0 if self.whole else 0.1
 
     @property
     def example(self) -> str:
-        """A valid value as typed."""
         return self.written(self.default)
 
     def checked(self, value: float | str | None) -> float:
@@ -61,7 +59,6 @@ class Fixed:
         return f"{value:.6g}"
 
     def at(self, value: float) -> str:
-        """Return a text such as 'k = 4'."""
         return f"{self.symbol} = {self.written(value)}"
 
 
@@ -100,7 +97,6 @@ class Registry(dict[str, T], Generic[T]):
         self._kind, self._also = kind, also
 
     def register(self, name: str, thing: T) -> None:
-        """Add a thing under a new name."""
         assert name not in self, name
         self[name] = thing
 

@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.speculators.drafter_names import Mixed, ReadsTarget, ReadsText, Trimmed, drafter_told
+from mars_viz.speculators.drafters import Mixed, Model, Transformers, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
@@ -102,12 +102,10 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
         second = name[len(first) + 1 :]
         second = "default" if demo.is_built_in(second) else _drafter(second, theirs, cautions)
         return f"{_drafter(first, ours, cautions)}+{second}"
-    if drafter is None:
+    if drafter is None or isinstance(drafter, Model):
         return _named(name, revision, "drafter", cautions)
-    source = drafter.text if isinstance(drafter, ReadsText | Trimmed) else ""
-    if isinstance(drafter, ReadsTarget) and "/" not in drafter.head:
-        source = drafter.head
-    if source:
+    folder = "" if "/" in drafter.head or isinstance(drafter, Transformers) else drafter.head
+    if source := drafter.text or folder:
         cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")
     return name
 

@@ -1,24 +1,16 @@
-"""Lists of samples, saved runs, and growing or interrupted ones: their labels, search and order."""
+"""Lists of samples, saved runs, and growing or interrupted ones: their labels, and search."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles.manifest import BETWEEN, Manifest
 from mars_viz.runstore import ListedRun, RunOrigin, RunStatus, list_runs, newest_first
 
-T = TypeVar("T", str, float)
-
-CHAINS, TREES = "chains", "trees"  # groups of draft shapes to search for, in addition to the names of trees
 CORE = ("rule", "temperature", "draft")  # parts that follow the start of the prompt in the label of a run without title
 
 
@@ -78,91 +70,30 @@ def _groups(labels: Mapping[str, str]) -> list[list[str]]:
     return [names for names in names_by_label.values() if len(names) > 1]
 
 
-class Order(Enum):
-    """Sort order; ties list the newest first, and unreadable runs come last."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    TITLE = "title"  # by title, or the start of the prompt
-    TAU = "tau"  # the largest τ first
-    TOKENS = "tokens"  # the longest first
-    RULE = "rule"  # by rule and dial
+def found(runs: Iterable[ListedRun], words: str, origin: RunOrigin | None = None) -> list[ListedRun]:
+    """Return the runs of this origin that contain each of the words, ignoring case, newest first. Words are those of
+    title, prompt, tags, id, and settings such as rule, models, shape and temperature. Unreadable runs come last."""
+    wanted = words.casefold().split()
+    of_origin = (run for run in runs if origin in (None, run.origin))
+    matching = newest_first(run for run in of_origin if not wanted or _has_all(searched(run), wanted))
+    return sorted(matching, key=lambda run: run.facts is None)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Search criteria; all that are set must match."""
-
-    words: str = ""  # each word must occur in title, prompt, tags or id, ignoring case
-    rule: str = ""  # name of the rule; the name of a family, such as 'tensorrt-llm', includes its variants
-    drafter: str = ""
-    target: str = ""
-    tree: str = ""  # 'chains', 'trees', or the name of a shape
-    temperature: float | None = None
-    tags: tuple[str, ...] = ()  # all must match, ignoring case
-    origin: RunOrigin | None = None
-
-    def finds(self, run: ListedRun) -> bool:
-        facts = run.facts
-        texts = (run.name,) if facts is None else (facts.title, facts.prompt, *facts.tags, run.name)
-        searched = "\n".join(texts).casefold()
-        if self.origin not in (None, run.origin) or not all(word in searched for word in self.words.casefold().split()):
-            return False
-        if facts is None:  # only the name of an unreadable run is known
-            return not (self.rule or self.drafter or self.target or self.tree or self.tags) and self.temperature is None
-        settings, provenance = facts.settings, facts.provenance
-        return (
-            self.rule in ("", settings.rule, settings.rule.partition(":")[0])
-            and self.drafter in ("", provenance.drafter)
-            and self.target in ("", provenance.target)
-            and self.tree in ("", settings.tree, TREES if settings.drafts_trees else CHAINS)
-            and self.temperature in (None, settings.temperature)
-            and {tag.casefold() for tag in self.tags} <= {tag.casefold() for tag in facts.tags}
-        )
+def _has_all(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)
 
 
-def found(runs: Iterable[ListedRun], query: Query, order: Order = Order.NEWEST) -> list[ListedRun]:
-    """Return the matching runs, sorted."""
-    matching = newest_first(run for run in runs if query.finds(run))
-    if order is Order.NEWEST:
-        return matching
-    if order is Order.OLDEST:
-        matching.reverse()
-    readable = [(run, run.facts) for run in matching if run.facts is not None]
-    if (key := _KEYS.get(order)) is not None:
-        readable.sort(key=lambda pair: key(pair[1]))
-    return [run for run, _ in readable] + [run for run in matching if run.facts is None]
-
-
-def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Return the values of `Query.tree` for these runs."""
-    trees = values_among(runs, lambda facts: facts.settings.tree if facts.settings.drafts_trees else "")
-    return [CHAINS, TREES, *trees] if trees else [CHAINS]
-
-
-def values_among(runs: Iterable[ListedRun], value: Callable[[Manifest], T]) -> list[T]:
-    """Return the distinct values of readable runs, sorted, without an empty text."""
-    values = {value(run.facts) for run in runs if run.facts is not None}
-    return sorted(each for each in values if each != "")
+def searched(run: ListedRun) -> str:
+    """Return the text in which a search looks for words."""
+    if (facts := run.facts) is None:
+        return run.name.casefold()
+    made, settings = facts.provenance, facts.settings
+    names = (settings.rule, settings.tree, "trees" if settings.drafts_trees else "chains", made.target, made.drafter)
+    texts = (facts.title, facts.prompt, *facts.tags, run.name, *facts.parts.values(), *map(str, names))
+    return "\n".join(texts).casefold()
 
 
 def tags_among(runs: Iterable[ListedRun]) -> list[str]:
     """Return the tags without case-insensitive duplicates, sorted."""
     by_key = {tag.casefold(): tag for run in runs for tag in run.tags}
     return [by_key[key] for key in sorted(by_key)]
-
-
-def _by_rule(facts: Manifest) -> tuple[str, float]:
-    try:
-        title = rule_named(facts.settings.rule).title
-    except BadInput:
-        title = facts.settings.rule
-    return title.casefold(), facts.settings.dial or 0.0
-
-
-_KEYS: dict[Order, Callable[[Manifest], tuple[str, float] | float | str]] = {
-    Order.TITLE: lambda facts: facts.heading.casefold(),
-    Order.TAU: lambda facts: math.inf if math.isnan(facts.tau) else -facts.tau,
-    Order.TOKENS: lambda facts: -facts.tokens,
-    Order.RULE: _by_rule,
-}

@@ -69,7 +69,6 @@ class Shape:
 
     @property
     def is_chain(self) -> bool:
-        """True if there is one path."""
         return not self.depth
 
     def within(self, room: int) -> Shape:

@@ -42,7 +42,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.runstore import RunStatus, list_runs
-from mars_viz.ui.compare import compare_words
+from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
@@ -165,7 +165,7 @@ def _run_files(name: str, run: Run, *, lessons: bool) -> Iterator[SiteFile]:
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
     """Return the alignments of a run, as the reference, with every other run."""
     others = [candidate for candidate in candidates if candidate is not reference]
-    names = compare_words.lane_names(reference, others[0], (reference, *others))
+    names = page_state.lane_names(reference, others[0], (reference, *others))
     lanes, pairs = [], {}
     for candidate, name in zip((reference, *others), names, strict=True):
         alignment = align_runs(reference.run, candidate.run)
@@ -178,16 +178,16 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     columns = ("name", "left", "right", "change", "stands")
     rows = [
-        dict(zip(columns, compare_words.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
+        dict(zip(columns, page_state.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
-    names = compare_words.named(left, right)
+    names = page_state.named(left, right)
     return {
-        **pair_payload(compare_words.panes(left, right), alignment, (None, None)),
-        "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
+        **pair_payload(page_state.panes(left, right), alignment, (None, None)),
+        "sentence": visible(page_state.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
-        "beside": names if max(map(len, names)) <= compare_words.LONG else compare_words.SIDES,
-        "footnote": visible(compare_words.footnote(left, right)),
+        "beside": names if max(map(len, names)) <= page_state.LONG else page_state.SIDES,
+        "footnote": visible(page_state.footnote(left, right)),
     }
 
 

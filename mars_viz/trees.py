@@ -6,44 +6,35 @@ and the first path comes first, like a chain. Results are cached, and must not b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-KEPT = 256  # cached trees per function
 
-
-def _kept(made: Callable[[tuple[int, ...]], np.ndarray]) -> Callable[[Sequence[int]], np.ndarray]:
-    """Cache the function's results as read-only arrays."""
-
-    @lru_cache(maxsize=KEPT)
-    def cached(parents: tuple[int, ...]) -> np.ndarray:
-        array = made(parents)
-        array.setflags(write=False)
-        return array
-
-    return wraps(made)(lambda parents: cached(tuple(parents)))
-
-
-@_kept
-def depths_of(parents: tuple[int, ...]) -> np.ndarray:
-    """int32 [N]; 1 for a node that follows the prefix."""
-    depths: list[int] = []
+@lru_cache(maxsize=256)
+def _shape(parents: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return depths and sibling ranks."""
+    depths, ranks, children = list[int](), list[int](), Counter[int]()
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 1)
-    return np.array(depths, np.int32)
+        ranks.append(children[parent])
+        children[parent] += 1
+    arrays = np.array(depths, np.int32), np.array(ranks, np.int32)
+    for array in arrays:
+        array.setflags(write=False)
+    return arrays
 
 
-@_kept
-def siblings_of(parents: tuple[int, ...]) -> np.ndarray:
+def depths_of(parents: Sequence[int]) -> np.ndarray:
+    """int32 [N]; 1 for a node that follows the prefix."""
+    return _shape(tuple(parents))[0]
+
+
+def siblings_of(parents: Sequence[int]) -> np.ndarray:
     """int32 [N]; order among the children of one parent, from 0."""
-    born: dict[int, int] = {}
-    siblings: list[int] = []
-    for parent in parents:
-        siblings.append(born.get(parent, 0))
-        born[parent] = siblings[-1] + 1
-    return np.array(siblings, np.int32)
+    return _shape(tuple(parents))[1]
 
 
 def first_path(parents: Sequence[int]) -> int:

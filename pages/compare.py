@@ -16,7 +16,7 @@ from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.rights import class_view
-from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
+from mars_viz.ui.compare import page_state, saved_sweeps
 from mars_viz.ui.compare.page_state import Across, Comparison, line_up
 from mars_viz.ui.documents import draw, frame
 from mars_viz.ui.library import RunCatalogue
@@ -93,19 +93,19 @@ def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue)
     shown = None if right.choice == left.choice else right.choice  # a link names both texts, and a single one once
     memory.view = replace(memory.view, reference=left.choice, shown=shown)
     navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
-    names = compare_words.named(left, right)
-    sentence = compare_words.finding(left, right, right.aligned(left), names, memory.view.across)
+    names = page_state.named(left, right)
+    sentence = page_state.finding(left, right, right.aligned(left), names, memory.view.across)
     if left.choice == right.choice:
         theme.note(sentence)
         return
-    compare_words.lead(sentence)
+    page_state.lead(sentence)
     # holds no run, because Streamlit keeps it forever
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)
-    compare(compare_words.payload(memory.view, lineup), key="compare", on_ask=answer)
+    compare(page_state.payload(memory.view, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
-    table = compare_words.table(rows, names)
+    table = page_state.table(rows, names)
     draw([table])
-    st.caption(markdown(compare_words.footnote(left, right)))
+    st.caption(markdown(page_state.footnote(left, right)))
     numbers = share.Table("Both texts in numbers", "compared", lambda: frame(table))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 

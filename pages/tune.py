@@ -24,10 +24,9 @@ from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import measure_costs, watch
-from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests
-from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
+from mars_viz.ui.tune import catalogue, detail, form, sweep_requests
+from mars_viz.ui.tune.catalogue import SweepCatalogue, Sweeping, TunePageState, TuneView, going
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.jobs import Sweeping, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -191,7 +190,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     with above:
         lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
-        more_prompts.offer(page_state, catalog, sweep, advised)
+        form.offer(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if sweep.graded:

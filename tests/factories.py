@@ -25,7 +25,7 @@ from mars_viz.walk import Answer, Ending
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
-    from mars_viz.speculators.networks import Network, Opener
+    from mars_viz.speculators.networks import Network
 
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
 ROOT = Path(__file__).resolve().parent.parent
@@ -336,16 +336,15 @@ def with_passes(
     backend: Backend, target: Callable[[], Network] | None = None, drafter: Callable[[], Network] | None = None
 ) -> Backend:
     """The backend with other forward passes of its models; None leaves them."""
-    from mars_viz.speculators.loading import model_drafter, model_target
+    from mars_viz.speculators.drafters.model import model_drafter
+    from mars_viz.speculators.loading import model_target
     from mars_viz.speculators.networks import Opener
 
-    def opener(passes: Callable[[], Network]) -> Opener:
-        return passes if isinstance(passes, Opener) else Opener(passes)
-
-    if target is not None:
-        backend = replace(backend, target=model_target(opener(target), backend.target.name, backend.target.revision))
-    if drafter is not None:
-        part = model_drafter(opener(drafter), backend.drafter.name, backend.drafter.revision)
+    passes = [each if isinstance(each, Opener) or each is None else Opener(each) for each in (target, drafter)]
+    if passes[0] is not None:
+        backend = replace(backend, target=model_target(passes[0], backend.target.name, backend.target.revision))
+    if passes[1] is not None:
+        part = model_drafter(passes[1], backend.drafter.name, backend.drafter.revision)
         backend = replace(backend, drafter=part)
     return backend
 

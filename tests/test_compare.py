@@ -7,8 +7,11 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mars_viz.analysis.alignment import align_runs, differences
+from mars_viz.analysis import alignment
+from mars_viz.analysis.alignment import Unit, Written, align, align_runs, differences, written
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.payload import plain, run_payload
@@ -18,9 +21,9 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import mapped
 from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
-from mars_viz.records import Outcome
+from mars_viz.records import Outcome, first_difference
 from mars_viz.run import Piece
-from mars_viz.ui.compare import compare_words, page_state
+from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
@@ -114,10 +117,10 @@ def test_differences_and_shares(run):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
-    assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
-    share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
+    assert page_state.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
+    share = page_state.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
     assert share[1:4] == ("30\u202f%", "20\u202f%", "−10.0\u202fpoints")
-    assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
+    assert page_state.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
 def test_exercises_alone_are_recognised_and_graded():
@@ -137,13 +140,13 @@ def test_exercises_alone_are_recognised_and_graded():
 
 
 def sentence(left, right):
-    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
-    return compare_words.finding(left, right, found, names, Across.SETTINGS)
+    found, names = align_runs(left.run, right.run), page_state.named(left, right)
+    return page_state.finding(left, right, found, names, Across.SETTINGS)
 
 
 def names_of(*runs):
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
+    return page_state.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
 
 
 def with_models(run, target, drafter, **changed):
@@ -156,18 +159,18 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     strict, own, blocks = (Comparison().contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
-        assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
+        assert f"writes “{page_state.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
     assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
-    assert compare_words.named(strict, blocks).right == "strict, γ = 2"
+    assert page_state.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
     assert "by characters" in sentence(own, Comparison().contender(Choice("b"), shelf))
     full, none = (Comparison().contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
-    said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
+    said = page_state.quoted(Piece("\u202eevil\u2069".encode()))
     assert "\u202e" not in said and said.count("\u2069") == 1 and "U+202E" in said
-    assert compare_words.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
-    assert len(compare_words.quoted(Piece(b"x" * 900))) < 40
+    assert page_state.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
+    assert len(page_state.quoted(Piece(b"x" * 900))) < 40
 
 
 def test_names_of_runs_without_a_common_dial():
@@ -191,7 +194,7 @@ def test_names_of_runs_without_a_common_dial():
         made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
         shelf = shelf_of(**dict(zip(keys, made, strict=True)))
         lanes = [Comparison().contender(Choice(key), shelf) for key in keys]
-        called = compare_words.lane_names(*lanes[:2], lanes)
+        called = page_state.lane_names(*lanes[:2], lanes)
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
 
@@ -201,9 +204,9 @@ def test_no_two_texts_of_the_strip_have_one_name():
     alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
     for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
         left, right, *others = (Comparison().contender(Choice(name), shelf) for name in names)
-        called = compare_words.lane_names(left, right, [left, right, *others])
+        called = page_state.lane_names(left, right, [left, right, *others])
         assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
-        pair = compare_words.named(left, right)
+        pair = page_state.named(left, right)
         assert called[:2] == [pair.left, pair.right]
 
 
@@ -227,3 +230,95 @@ def test_panes_and_bars_are_the_whole_texts(run):
     assert sum(there is not None for there in left) == sum(there is not None for there in right) > 0
     alone, whole = run_pane(own), plain(run_payload(own))
     assert alone["rules"] == [] and {**alone, "id": "", "rules": []} == {**whole, "id": "", "rules": []}
+
+
+PIECES = [b"a", b"b", b" a", b" b", b" c", b"\n", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"", b"the cat sat on it "]
+END = Piece(b"<end>", special=True)
+
+
+@st.composite
+def texts(draw):
+    tokens = tuple(draw(st.lists(st.integers(0, len(PIECES)), max_size=40)))
+    starts, at = [], 0
+    while at < len(tokens):
+        starts.append(at)
+        at += draw(st.integers(1, 4))
+    return Written(tokens, tuple(END if i == len(PIECES) else Piece(PIECES[i]) for i in tokens), tuple(starts))
+
+
+def joined(*parts):
+    tokens, pieces, starts = (), (), ()
+    for part in parts:
+        starts += tuple(len(tokens) + start for start in part.starts)
+        tokens, pieces = tokens + part.tokens, pieces + part.pieces
+    return Written(tokens, pieces, starts)
+
+
+@given(texts(), texts(), texts(), texts(), st.sampled_from(list(Unit)))
+def test_stretches_rounds_and_marks_are_those_of_both_texts(head, left, right, tail, unit):
+    pair = joined(head, left, tail), joined(head, right, tail)
+    found = align(*pair, unit)
+    ours, theirs = (tuple(text.tokens if unit is Unit.TOKENS else text.text) for text in pair)
+    assert all(ours[a : a + size] == theirs[b : b + size] != () for a, b, size in found.shared)
+    for (a, b, size), (later, other, _) in zip(found.shared, found.shared[1:], strict=False):
+        assert a + size <= later and b + size <= other
+    assert found.identical == (ours == theirs) and ours[: found.prefix] == theirs[: found.prefix]
+    assert found.prefix in (len(ours), len(theirs)) or ours[found.prefix] != theirs[found.prefix]
+    assert not found.prefix or found.shared[0] == (0, 0, found.prefix)
+    if unit is Unit.TOKENS or not set(pair[0].pieces + pair[1].pieces) & {Piece(b"\xf0\x9f"), Piece(b"\x98\x80")}:
+        heads = [[Written(text.tokens[:at], text.pieces[:at], ()) for at in text.starts] for text in pair]
+        starts = [[len(head.tokens if unit is Unit.TOKENS else head.text) for head in each] for each in heads]
+        for mine, others, side in ((*starts, found.left), (*starts[::-1], found.right)):
+            assert [None if at is None else others[at] for at in side.partners] == [
+                start if start in others else None for start in mine
+            ]
+    for which, (text, side) in enumerate(zip(pair, (found.left, found.right), strict=True)):
+        until = len(text.tokens) if side.parts is None else side.parts
+        assert len(side.common) == len(text.tokens) and side.common[:until].all(), "before the parting all is common"
+        if unit is Unit.TOKENS:
+            marked = np.zeros(len(text.tokens), bool)
+            for *starts, size in found.shared:
+                marked[starts[which] : starts[which] + size] = True
+            assert side.common.tolist() == marked.tolist() and until == found.prefix
+        assert side.parts is None or found.prefix < len((ours, theirs)[which])
+
+
+def spelled(words):
+    return Written(tuple(map(ord, words)), tuple(Piece(f" {w}".encode()) for w in words), (0,))
+
+
+def test_texts_that_meet_again(monkeypatch):
+    found = align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS)
+    assert found.shared == ((0, 0, 2), (3, 4, 3))
+    assert (found.prefix, found.left.parts, found.right.parts) == (2, 2, 2)
+    short = align(spelled("abxcd"), spelled("abycd"), Unit.TOKENS)
+    assert short.shared == ((0, 0, 2),), "two tokens are too few to mean anything"
+    found = align(spelled("abc"), spelled("abcde"), Unit.TOKENS)
+    assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
+    for longest, again in ((5, ((3, 4, 3),)), (4, ())):  # five tokens after the parting are still searched
+        monkeypatch.setattr(alignment, "LONGEST", longest)
+        assert align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS).shared[1:] == again
+
+
+def test_other_vocabularies_are_compared_by_characters():
+    run = toy_run()
+    last = run.token_ids[-1]
+    wider = replace(run, pieces={**run.pieces, last: Piece(run.pieces[last].data + b"!")})
+    found = align_runs(run, wider)
+    assert found.unit is Unit.CHARACTERS and align_runs(run, run).unit is Unit.TOKENS
+    assert found.prefix == first_difference(written(run).text, written(wider).text)
+    assert written(run).text == run.text
+    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)
+    whole = Written((1, 2), (Piece(b" one"), Piece(b" two")), (0,))
+    parts = Written((7, 8, 9, 10), tuple(map(Piece, (b" o", b"ne", b" t", b"wo"))), (0, 2))
+    found = align(whole, parts, Unit.CHARACTERS)
+    assert found.identical and found.prefix == 8
+    assert (found.left.partners, found.right.partners) == ([0], [0, None])
+    other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
+    assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
+    assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
+    smile, frown = (Written((1, end), (Piece(b"\xf0\x9f\x98"), Piece(bytes([end]))), (0,)) for end in (0x80, 0x81))
+    assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
+    found = align_runs(none := replace(run, rounds=()), run)
+    assert found.shared == () and not found.identical
+    assert found.left.parts is None and found.right.parts == 0 and align_runs(none, none).identical

@@ -22,10 +22,9 @@ from mars_viz.words import setting
 from tests import tabs, test_pages
 from tests.staged import changed, of_the_pair
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
-from tests.tab_tools import address as link
-from tests.tab_tools import button, press, said, wait
 from tests.tables import table_backend
-from tests.tabs import settled
+from tests.tabs import address as link
+from tests.tabs import button, press, said, settled, wait
 from tests.test_compare import charted
 
 HOSTILE = Piece("\u202e<img src=x onerror=window.hacked=1>".encode())

@@ -235,7 +235,7 @@ class Clock:
 def test_a_quiet_machine_is_known_at_once_and_a_disturbed_one_says_the_same_or_nothing(monkeypatch, noise, seed):
     def measured(noise, seed):
         clock = Clock(noise, seed)
-        monkeypatch.setattr("mars_viz.speculators.costs._tasks", clock.tasks)
+        monkeypatch.setattr(Measuring, "_tasks", clock.tasks)
         return measure_costs(table_backend(), 3, clock=clock)
 
     calm = per_token(measured("quiet", 99), 3)

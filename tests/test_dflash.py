@@ -29,7 +29,7 @@ from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Draft, Drafter
-from mars_viz.speculators.drafter_names import Dflash
+from mars_viz.speculators.drafters import Dflash
 from mars_viz.speculators.drafters.dflash import DflashDrafter
 from mars_viz.speculators.drafters.model import keyed_uniforms
 from mars_viz.speculators.loading import Loaded, backend_of, load_backend
@@ -267,7 +267,7 @@ def test_a_checkpoint_that_is_no_drafter_for_this_target_is_refused(target: Qwen
         ("is quantised", {}, {"fc.weight": tensors["fc.weight"].to(torch.int8)}),
         ("holds, .* aux_hidden_norms.0.weight", {}, {"aux_hidden_norms.0.weight": torch.ones(1)}),
         ("lacks layers.2.input_layernorm.weight", {"num_hidden_layers": 3, "layer_types": [FULL[0]] * 3}, {}),
-        ("another size .* give norm.weight", {}, {"norm.weight": torch.ones(7)}),
+        (r"norm.weight of dflash:bad is \[7\]", {}, {"norm.weight": torch.ones(7)}),
         ("64 wide", {"hidden_size": 64}, {}),
         ("reads layers", {"dflash_config": own | {"target_layer_ids": [0, LAYERS]}}, {}),
         ("reads layers", {"num_target_layers": 36}, {}),

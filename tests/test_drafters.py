@@ -28,7 +28,7 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.drafter_names import Eagle3, Model, Ngram, drafter_named, has_no_model
+from mars_viz.speculators.drafters import Eagle3, Model, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.model import most_frequent, with_layers
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
@@ -237,10 +237,9 @@ def test_the_most_frequent_tokens_of_a_text_are_kept_then_those_of_low_ids() -> 
 
 def test_a_name_is_written_as_it_is_read() -> None:
     for name in ("ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "trimmed:m=9,of=layers:exit=4"):
-        drafter = drafter_named(name)
-        assert drafter is not None and drafter.name == name
+        assert drafter_named(name).name == name
         assert has_no_model(name) != name.startswith(("layers", "trimmed"))
-    assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
+    assert drafter_named("org/layers") == Model("org/layers") and not has_no_model("suffix:n=lots")
     assert drafter_for(None, None) == Model() and drafter_for(TARGET, None) == Ngram(3)
     assert drafter_for(SMOLLM2, None) == Eagle3() and drafter_for(TARGET, DRAFTER) == Model(str(DRAFTER))
 
@@ -259,7 +258,7 @@ def test_a_name_is_written_as_it_is_read() -> None:
         *(("org/other", drafter, True, "eagle3:HEADDIR") for drafter in ("eagle3:", "eagle3")),
         (TARGET, f"eagle3:{TARGET}/none", True, "no folder"),
         (None, f"eagle3:{EAGLE3}", False, "not the id of a model"),
-        (TARGET, "trimmed:m=9", True, "which drafter"),
+        (TARGET, "trimmed:m=9", True, "no drafter of its own"),
         *((None, f"suffix:text={TARGET}/{file}", False, "visitors may not") for file in ("", "missing")),
     ],
 )

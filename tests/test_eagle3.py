@@ -52,8 +52,9 @@ from mars_viz.speculators import audits, loading
 from mars_viz.speculators.audits import checked_drafter
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
-from mars_viz.speculators.drafter_names import Eagle3, drafter_named
-from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
+from mars_viz.speculators.drafters import Eagle3, drafter_named
+from mars_viz.speculators.drafters.checkpoints import TargetShape
+from mars_viz.speculators.drafters.eagle3 import KEY, read_checkpoint
 from mars_viz.speculators.loading import Loaded, backend_of, load_backend
 from mars_viz.speculators.names import check_names
 from mars_viz.speculators.networks import Opener
@@ -294,7 +295,7 @@ def test_safeailabs_rule_chooses_the_layers_where_none_are_named(tmp_path: Path)
         assert read.reading.layers == (2, 16, 29) and "a guess" in read.note
     two = written(tmp_path / "two", config_of("SafeAILab", None), random_head(features=2))
     assert read_checkpoint(two, SHAPE).reading.layers == (2, 3)  # of six layers two of the three are one
-    with pytest.raises(ModelError, match=r"\[64, 192\] .* 2 and 3 of random, 64 wide, it would be \[64, 128\]"):
+    with pytest.raises(ModelError, match=r"\[64, 192\] .* it would be \[64, 128\]. .* 2 and 3 of random, 64 wide"):
         read_checkpoint(tmp_path / "SafeAILab", SHAPE)
 
 

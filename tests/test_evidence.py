@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories import draw, make_speculation, processed, rank, with_passes
+from factories import make_speculation, rank, with_passes
 from test_batches import assert_same
 from test_networks import llama
 from torch import Tensor
@@ -28,49 +28,40 @@ from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.tree_laws import TREE_COLUMNS
 
 N, V = 5, 60
+FREE = {"to", "detach", "as_strided", "view", "expand", "unsqueeze", "squeeze", "select", "slice", "narrow", "flatten"}
+FREE |= {"empty", "empty_like", "empty_strided", "resize_", "lift_fresh", "resolve_conj", "resolve_neg"}
 
 
 def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> DraftBatch:
     return DraftBatch((start,), tokens[None], drafter[None], target[None], sampled=sampled)
 
 
+def unlikely(*, sampled: bool) -> DraftBatch:
+    rng = np.random.default_rng(0)
+    target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
+    return one(4, drafter.argmax(-1), drafter, target, sampled=sampled)
+
+
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
     """Return the evidence of random logits by torch in one batch and by NumPy; coarse logits are full of ties."""
-    starts = tuple(4 + 3 * seed for seed in seeds)
-    drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
-    target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
-    tensors = (torch.from_numpy(each) for each in (tokens, drafter, target))
-    blocks = DraftBatch(starts, *tensors, sampled=settings.temperature > 0)
+    starts, warm = tuple(4 + 3 * seed for seed in seeds), settings.temperature > 0
+    logits = np.stack([np.random.default_rng(seed).normal(10, 3, (2 * N + 1, V)) for seed in seeds])
+    logits = (np.round(logits) if coarse else logits).astype(np.float32)
+    target, drafter = logits[:, : N + 1], 0.5 * logits[:, N + 1 :] + 0.5 * logits[:, :N]
+    uniforms = np.stack([round_uniforms(settings.seed, start, Purpose.DRAFT, N) for start in starts])
+    both = torch.from_numpy(drafter), torch.from_numpy(target)
+    tokens = Picking.by(settings)(both[0], torch.from_numpy(uniforms) if warm else None)
+    blocks = DraftBatch(starts, tokens, *both, sampled=warm)
     how = {"temperature": settings.temperature, "seed": settings.seed, "top_k": settings.top_k, "top_p": settings.top_p}
     oracles = [
         make_speculation(target[i], drafter[i], tokens[i].tolist(), start=start, **how)
         for i, start in enumerate(starts)
     ]
     return gather_evidence(blocks, settings), oracles
-
-
-def logits_and_tokens(
-    settings: Settings, start: int, seed: int, coarse: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the target's and the drafter's logits, and drafted tokens."""
-    rng = np.random.default_rng(seed)
-    target, drafter = rng.normal(10, 3, (N + 1, V)), rng.normal(10, 3, (N, V))
-    if coarse:
-        target, drafter = np.round(target), np.round(drafter)
-    target, drafter = target.astype(np.float32), (0.5 * drafter + 0.5 * target[:N]).astype(np.float32)
-    laws = [processed(z, settings.temperature, settings.top_k, settings.top_p) for z in drafter]
-    uniforms = round_uniforms(settings.seed, start, Purpose.DRAFT, N)
-    if settings.temperature > 0:
-        tokens = [draw(law, u) for law, u in zip(laws, uniforms, strict=True)]
-    else:
-        tokens = [int(z.argmax()) for z in drafter]
-    return target, drafter, np.array(tokens)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +87,7 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_without_recording_only_the_deciding_columns_exist(temperature: float) -> None:
-    settings, rng = Settings(temperature=temperature), np.random.default_rng(0)
-    target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
-    block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
+    settings, block = Settings(temperature=temperature), unlikely(sampled=temperature > 0)
     full = gather_evidence(block, settings)[0]
     deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
     deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature else set()
@@ -117,14 +106,29 @@ def test_without_recording_only_the_deciding_columns_exist(temperature: float) -
                 assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
 
 
+@pytest.mark.parametrize(("temperature", "most"), [(0.0, 12), (0.9, 35)])
+def test_a_rounds_evidence_takes_few_operations_and_two_transfers(
+    temperature: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name(event: Any) -> str:
+        return event.name.removeprefix("aten::") * event.name.startswith("aten::") * (event.name[6:] not in FREE)
+
+    transfers = list[object]()
+    for module, function in ((evidence, "to_host"), (sampling, "sent")):
+        through = getattr(module, function)
+        monkeypatch.setattr(module, function, lambda *args, f=through: transfers.append(f) or f(*args))
+    block = unlikely(sampled=temperature > 0)
+    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        gather_evidence(block, Settings(temperature=temperature), ())
+    made = [name(each) for each in profile.events() if name(each) and not any(map(name, each.cpu_children))]
+    assert 2 <= len(made) <= most and len(transfers) <= 2, " ".join(made)
+
+
 def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
-    settings = Settings(temperature=0.9)
-    rng = np.random.default_rng(2)
-    target, drafter = (rng.normal(9, 3, (n, V)).astype(np.float32) for n in (N + 1, N))
-    tokens = drafter.argmax(-1)
-    block = one(4, torch.from_numpy(tokens), torch.from_numpy(drafter), torch.from_numpy(target), sampled=False)
-    (made,) = gather_evidence(block, settings)
-    oracle = make_speculation(target, drafter, tokens.tolist(), temperature=0.9, sampled=False)
+    block = unlikely(sampled=False)
+    (made,) = gather_evidence(block, Settings(temperature=0.9))
+    logits = block.target[0].numpy(), block.drafter[0].numpy()
+    oracle = make_speculation(*logits, block.tokens[0].tolist(), temperature=0.9, sampled=False)
     for name in ("q", "q_max", "q_entropy", "total_variation", "js", "block_mass", "emissions"):
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)
 
@@ -302,16 +306,14 @@ def models(pair: Backend) -> tuple[Backend, LlamaForCausalLM, LlamaForCausalLM]:
     return replace(pair, eos_ids=frozenset()), target, drafter
 
 
-@pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
-def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, way: str) -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, plain: bool) -> None:
     pair, *networks = models
-    size, prompt = pair.vocabulary_size, "Tom and his dog went to the park."
-    by = {
-        "packed": lambda model: opener(model, size),
-        "plain": lambda model: Opener(partial(PlainNetwork, model, size), model=model),
-        "ragged": lambda model: Opener(partial(RaggedNetwork, CachePool(Body(model, size))), model=model),
-    }[way]
-    pair = with_passes(pair, *(by(copy.deepcopy(each)) for each in networks))
+    size, prompt, copies = pair.vocabulary_size, "Tom and his dog went to the park.", map(copy.deepcopy, networks)
+    pair = with_passes(
+        pair,
+        *(Opener(partial(PlainNetwork, each, size), model=each) if plain else opener(each, size) for each in copies),
+    )
     settings = Settings(rule="strict", gamma=4, max_new_tokens=30)
     run = Recording(pair, prompt, settings).finish()
     assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings)[0]
@@ -324,7 +326,7 @@ def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, w
     lists = [round_.speculation.top_logits for round_ in run.rounds]
     assert sum((logits[:, 0] == logits[:, -1]).sum() for logits in lists) > 10  # the whole list is tied
     assert 1.2 < run.tau < 4.5
-    if way == "packed":
+    if not plain:
         settings = replace(settings, rule="mars-code", temperature=0.9, top_p=0.95, max_new_tokens=12)
         for each, one in zip([prompt, "Add 58"], record_all(pair, [prompt, "Add 58"], settings, batch=2), strict=True):
             assert_same(one, Recording(pair, each, settings).finish())

@@ -21,11 +21,11 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.exploration import mapped, shown
 from mars_viz.figures import spoken_title
-from mars_viz.figures.svg import token_bars
 from mars_viz.report import bibtex, report_html
 from mars_viz.rules import RULES, Scale
 from mars_viz.run import Piece
 from mars_viz.ui import share
+from mars_viz.ui.gallery import token_bars
 from mars_viz.words import THIN_SPACE, counted, exact_setting, number, ranged, setting
 from tests.factories import ToySpeculator, long_run, processed, rank, toy_map, toy_run, toy_tree
 from tests.test_metrics import small_run

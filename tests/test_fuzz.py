@@ -27,12 +27,11 @@ from mars_viz import runfiles
 from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.figures.svg import token_bars
 from mars_viz.race import RaceStore, load_race, save_race
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, unpacked
 from mars_viz.runfiles.codec import TABLES, from_bytes, to_bytes
-from mars_viz.ui.gallery import to_be_seen
+from mars_viz.ui.gallery import to_be_seen, token_bars
 from tests.factories import toy_run
 from tests.test_race import toy_race
 from tests.test_runfiles import in_folder, run_with_map, signed, zipped

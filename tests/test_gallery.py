@@ -18,8 +18,7 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
-from tests.tab_tools import address, notes
-from tests.tabs import opened, recorded, sent, settled
+from tests.tabs import address, notes, opened, recorded, sent, settled
 from tests.test_learn_page import with_map
 
 

@@ -28,8 +28,7 @@ from mars_viz.ui.lessons.base import LessonView, fitted
 from mars_viz.ui.links import from_parameters, to_parameters
 from tests import tabs
 from tests.factories import toy_map, toy_run
-from tests.tab_tools import address, press, said, wait
-from tests.tabs import sent, settled, titles
+from tests.tabs import address, press, said, sent, settled, titles, wait
 
 EVERY = range(1, len(LESSONS) + 1)
 WATCHED = "Exact: the decisions of this text."  # the caption of the stepper

@@ -34,8 +34,7 @@ from mars_viz.ui.tune import sweep_requests
 from tests import tabs, test_pages, test_tune_page
 from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
-from tests.tab_tools import address, keys, labels, notes, press, said, wait
-from tests.tabs import captions, settled, titles
+from tests.tabs import address, captions, keys, labels, notes, press, said, settled, titles, wait
 from tests.test_live_page import LIVE, ToyRacer, folder, held_decode, held_race, opened, show
 from tests.test_pages import Script, by_itself, decode, picker
 from tests.test_race import toy_race

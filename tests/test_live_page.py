@@ -26,8 +26,7 @@ from mars_viz.ui.jobs.tasks import Decoded, Raced, Ways, race_job
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import until
 from tests.sweep_cases import COSTS
-from tests.tab_tools import labels, notes, press, said, wait
-from tests.tabs import APP, PATIENCE, captions, sent, settled
+from tests.tabs import APP, PATIENCE, captions, labels, notes, press, said, sent, settled, wait
 from tests.test_pages import Script
 from tests.test_race import toy_race
 
@@ -167,8 +166,6 @@ class Room:
 
 
 def sweeps(steps: int = 3, fail: bool = False) -> Job[Progress]:
-    """A job that keeps its pair between its turns, as a sweep does."""
-
     def work(pair: Any) -> Events:
         for _ in range(steps):
             yield {}

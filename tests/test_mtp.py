@@ -25,7 +25,7 @@ from mars_viz.speculators.audits import checked_drafter
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Draft, Drafter
-from mars_viz.speculators.drafter_names import Mtp
+from mars_viz.speculators.drafters import Mtp
 from mars_viz.speculators.loading import Loaded, backend_of, load_backend
 from mars_viz.walk import Prefix
 

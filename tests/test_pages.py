@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer.element import ExplorerState
-from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken, Pins
+from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
@@ -32,8 +32,7 @@ from mars_viz.ui.session import Session
 from tests import tabs
 from tests.factories import ToyRecorder, toy_run, until
 from tests.staged import of_the_pair
-from tests.tab_tools import notes, press, wait
-from tests.tabs import PATIENCE, settled, titles
+from tests.tabs import PATIENCE, notes, press, settled, titles, wait
 from tests.test_explorer_map import mapped_run
 
 
@@ -285,9 +284,11 @@ def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
 
 
 def test_what_the_browser_is_sent_it_tells_back() -> None:
-    pins = Pins(PinnedToken(7, PinnedSetting(0.5, 2)), PinnedSetting(0.75, 4))
-    assert Pins.told(pins.sent(), (2, 4)) == pins and pins.gammas == {2, 4}
-    assert Pins.told(Pins().sent(), (2, 4)) == Pins() and Pins().gammas == frozenset()
+    told = lambda pins: ExplorerState.told({"gamma": 2, "overlay": "p", "pins": pins}, (2, 4))  # noqa: E731
+    bare, token = ExplorerState(None, "p", None, gamma=2), PinnedToken(7, PinnedSetting(0.5, 2))
+    state = replace(bare, pin_token=token, pin_dial=PinnedSetting(0.75, 4))
+    assert told(state.pins) == state and state.pinned_gammas == {2, 4} and bare.pinned_gammas == set()
+    assert told(bare.pins) == bare and ExplorerState.told({"gamma": 3}, (2, 4)) is None
     for nonsense in (
         None,
         "rubbish",
@@ -297,4 +298,4 @@ def test_what_the_browser_is_sent_it_tells_back() -> None:
         {"token": "-1~0.5~4", "setting": "0.5~True"},
         {"token": "1~0.5~", "setting": {"dial": 0.5, "gamma": 4}},
     ):
-        assert Pins.told(nonsense, (2, 4)) == Pins()
+        assert told(nonsense) == bare

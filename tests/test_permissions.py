@@ -111,10 +111,9 @@ def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(monkeypatch
             permitted(BackendChoice("org/name", name))
     monkeypatch.chdir(ROOT)
     for name in ("docs/rules", "mars_viz/demo", "tests", "none"):  # folders of the server
-        with pytest.raises(BadInput) as found:
-            load_backend(name, name, device="cpu", folders=False)
-        words = str(found.value)
-        assert f"The configuration of {name} cannot be loaded" in words and "holds no" not in words
+        for pair in ((name, name), (None, f"hf:{name}")):
+            with pytest.raises(BadInput, match=f"The configuration of {name} cannot be loaded"):
+                load_backend(*pair, device="cpu", folders=False)
     assert load_backend(device="cpu", folders=False).target.name == f"{demo.BUILT_IN}/target"
 
 

@@ -22,7 +22,7 @@ from test_turns import talks
 from mars_viz import cli
 from mars_viz.axis import Span
 from mars_viz.errors import BadInput, ModelError, SettingError
-from mars_viz.sweep import Sweep, on_ray, shards
+from mars_viz.sweep import Sweep, on_ray, texts
 from mars_viz.sweep.on_ray import RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_with
 from mars_viz.sweep.store import open_store
 from tests.ray_toys import ToyModels
@@ -103,7 +103,7 @@ def check_same(one, prompts, letters=10000):
 
 
 def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "BATCH", 4)
+    monkeypatch.setattr(texts, "BATCH", 4)
     toys, told, talk, killed = ToyModels(pause=0.05, slow="prompt 0", letters=30), [], talks(6), []
     with pool_of(toys, told.append, lambda pool: len(pool.ready) < 2, batch=4) as pool:
         sweep = swept(pool, tmp_path / "ray", toy_prompts(10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mars_viz.analysis.repetition import loops
+from mars_viz.sweep.columns import loops
 
 LOOPS = {
     "sentence": "We count to ten . " + "I am not sure what you mean . " * 3,

@@ -27,19 +27,12 @@ CALL = [10.0, 9.5, 8.0, 2.0]
 """z2/z1 = .95; p(2) = .0776 is .31 of the uniform drafter's q = .25."""
 P2 = float(processed(np.array(CALL), 1.0)[2]) / 0.25
 FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
-"""Entropy 1.2799 nats, exp(-H) = 0.2781; token 4 is impossible."""
-EQUAL = logits(0.4, 0.4, 0.2)
+"""Entropy 1.2799 nats, exp(-H) = 0.2781; p(2) exp(H) = .719; token 4 is impossible."""
 CUT = coin([10.0, 9.9, 9.8], 1, 0.5, top_k=1)
 """Top-k leaves v1 alone, and x is not v1."""
-ABC, THEIRS = logits(0.5, 0.3, 0.2), logits(0.6, 0.1, 0.3)
-FOUR = logits(0.6, 0.3, 0.1, 0.0)
-"""Over a uniform q of 0.25: ratios 2.4, 1.2, 0.4, 0."""
-APART = coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0))
 POINT = {"sampled": False}
 UNSURE, SURE = logits(0.4, 0.3, 0.2, 0.1), logits(0.97, 0.01, 0.01, 0.01)
 """The three best: .3665 + .3612 + .3219 = 1.0496 nats, and .1217."""
-HALVES = logits(0.5, 0.5, 0.0, 0.0)
-WARM = {"temperature": 1.0, "coins": [0.5, 0.9, 0.9]}
 
 
 def fly_block(tokens: list[int], unsure: int = 0, law: list[float] = UNSURE) -> Speculation:
@@ -75,113 +68,17 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     *((rule, CUT, {0.0: 0}) for rule in ("mars", "mars-odds", "typical", "vllm-thinking", "min-p-set")),
     *((rule, CUT, {RULES[rule].dial.high: 0})
       for rule in ("mars-margin", "tensorrt-llm", "bild", "top-k-set", "nucleus-set", "regret-budget")),
-    # z1 - z2 < m
     ("mars-margin", one([10.0, 8.5, 1.0], 1), {1.5: 0}),  # strictly below
-    ("mars-margin", one(TIE, 1), {0.01: 1, 0.0: 0}),  # a tie goes to the lower id
-    # p2/p1 > ρ
-    ("mars-odds", one(FIVE, 1), {0.74: 1, 0.76: 0}),  # .3 / .4 = .75
-    ("mars-odds", one(EQUAL, 1), {1.0: 0}),
-    # p > min(ε, c √ε exp(-H)); for x = 2, p exp(H) = .719, squared .517
-    ("typical", one(FIVE, 2), {0.51: 1, 0.52: 0}),
-    ("typical", one(logits(0.98, 0.02), 1), {0.019: 1, 0.021: 0}),  # .022² is less than p = .02
     ("typical:c=2", one(FIVE, 2), {0.19: 1, 0.21: 0}),  # (.719 / 2)² < p
-    ("typical:c=0.8", one(FIVE, 2), {0.80: 1, 0.82: 0}),  # (.719 / .8)² = .808
-    # among the ten best and p >= p1 - δ
-    ("tensorrt-llm", one([9.0, -30.0, -30.0], 2), {1.0: 1}),  # δ >= p1 admits all ten, however unlikely
-    ("tensorrt-llm", one([0.0] * 12, 9), {0.01: 1}),  # the tenth
-    ("tensorrt-llm", one([0.0] * 12, 10), {1.0: 0}),  # the eleventh
     ("tensorrt-llm:k=3", one(FIVE, 2), {0.21: 1, 0.19: 0}),
-    # among the three best and z >= z1 + ln r
-    ("vllm-thinking", one(FIVE, 2), {0.49: 1, 0.51: 0}),
-    ("vllm-thinking", one(EQUAL, 1), {1.0: 0}),
     ("vllm-thinking:k=4", one(FIVE, 3), {0.24: 1, 0.26: 0}),
     ("vllm-thinking:k=5", one(FIVE, 4), {0.0: 0}),  # impossible
-    # -ln p <= R
-    ("bild", one(FIVE, 3), {2.31: 1, 2.30: 0}),  # ln 10 = 2.303
-    # rank
-    ("top-k-set", one(FIVE, 1), {2.0: 1, 1.0: 0}),
-    ("top-k-set", one([float(-i) for i in range(30)], 19), {20.0: 1}),  # beyond the 16 that are kept
-    # mass before x < P
-    ("nucleus-set", one(FIVE, 1), {0.41: 1, 0.39: 0}),
-    ("nucleus-set", one([0.0] * 30, 15), {0.51: 1}),  # the sixteenth of thirty equals
-    ("nucleus-set", one([0.0] * 30, 16), {1.0: 0}),  # at most sixteen
-    # p >= m p1
-    ("min-p-set", one(FIVE, 3), {0.249: 1, 0.251: 0}),
-    ("min-p-set", one(EQUAL, 1), {1.0: 0}),
-    # u <= p / (l q)
-    ("lenience", coin(FOUR, 2, 0.79), {0.5: 1}),  # .1 / (.5 · .25) = .8
-    ("lenience", coin(FOUR, 2, 0.81), {0.5: 0}),
-    ("lenience", one(FOUR, 1), {0.49: 1, 0.51: 0}),  # T = 0: .3 >= l · .6
-    ("lenience", one(logits(0.5, 0.5), 1), {1.0: 0}),  # a tie, and off
-    # with probability p / t: y = x, or u <= (p/t - p) / (1 - p); for x = 2 at t = .5, .1 / .9 = .111
-    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3), {0.5: 1}),
-    ("sglang-acc", coin(FOUR, 2, 0.112, seed=3), {0.5: 0}),
-    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3, **POINT), {0.5: 1}),  # q does not matter
-    ("sglang-single", coin(FOUR, 2, 0.99, seed=3), {0.09: 1, 0.11: 0}),  # p >= t
-    *((rule, one(FOUR, 1), {0.01: 0}) for rule in ("sglang-acc", "sglang-single")),  # greedy ignores it
-    # u <= 1 - w + w p/q; for x = 2 at w = .5, .7
-    ("ensemble", coin(FOUR, 2, 0.69), {0.5: 1}),
-    ("ensemble", coin(FOUR, 2, 0.71), {0.5: 0}),
-    ("ensemble", coin(FOUR, 3, 0.49), {0.5: 1}),  # the mixture holds what p rules out
-    # T = 0, q = (.2, .5, .3, 0): x = 1 gains .3 on v1 from q and loses .3 to it from p
-    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), {0.49: 1, 0.51: 0}),
-    # JSD < T; the laws (1, 0) and (.5, .5): .2158 nats
-    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), {0.216: 1, 0.215: 0}),  # whatever x
-    ("fuzzy", APART, {0.7: 1, 0.69: 0}),  # ln 2, the largest
-    ("fuzzy", one(logits(0.6, 0.4), 1, drafter=logits(0.4, 0.6)), {0.021: 1, 0.020: 0}),  # T = 0: the softmaxes' .0201
-    # u q <= p + √(2δ p (1 - p)); p = .1, q = 1, δ = .5: .1 + .3 = .4
-    ("cactus-acceptance", coin(FOUR, 2, 0.39, **POINT), {0.5: 1}),
-    ("cactus-acceptance", coin(FOUR, 2, 0.41, **POINT), {0.5: 0}),
-    # max q >= max p - α TV; q uniform: max p - max q = .35, TV = .4
-    ("cascade-opt", coin(FOUR, 3, 0.99), {0.88: 1, 0.87: 0}),  # .875; whatever x
-    ("cascade-opt", coin(FOUR, 2, 0.41, FOUR), {-0.99: 1}),  # equal laws
-    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), {-0.4: 1, -0.45: 0}),  # max q = 1, TV = .9: -.4444
-    ("cascade-opt", coin(logits(0.5, 0.5), 0, 0.99, **POINT), {-1.0: 0}),  # exactly -1, but off
-    # u - β (1 - max p) <= p/q; for x = 2: u - .4 β <= .4
-    ("ears", coin(FOUR, 2, 0.59), {0.5: 1}),
-    ("ears", coin(FOUR, 2, 0.61), {0.5: 0}),
-    *((rule, one(FOUR, 1), {dial: 0}) for rule, dial in (("cactus-acceptance", 4.0), ("ears", 1.0))),  # T = 0 is strict
-    # π = p (p/q)^β, normalised; ratios 5/6, 3, 2/3: at β = 1, .4167 of 1.45, over q = .6
-    ("contrastive-acceptance", coin(ABC, 0, 0.478, THEIRS), {0.0: 1, 1.0: 1}),
-    ("contrastive-acceptance", coin(ABC, 0, 0.480, THEIRS), {0.0: 1, 0.99: 1, 1.0: 0}),
-    ("contrastive-acceptance", coin(ABC, 0, 0.834, THEIRS), {0.0: 0, 2.0: 0}),  # p/q = .8333
-    ("contrastive-acceptance", coin(ABC, 1, 0.99, THEIRS), {2.0: 1}),
-    # top-k drops token 1 of q, but its logit is known: .4167 of 1.3167, over q = 2/3
-    ("contrastive-acceptance", coin(ABC, 0, 0.474, THEIRS, top_k=2), {1.0: 1}),
-    ("contrastive-acceptance", coin(ABC, 0, 0.476, THEIRS, top_k=2), {0.0: 1, 1.0: 0}),
-    # twenty equal tokens, q(x) = 2/21: .05 · .525, 15 · .05 · 1.05, and .2 for the four that are not listed
-    ("contrastive-acceptance", coin([0.0] * 20, 0, 0.271, [np.log(2)] + [0.0] * 19), {1.0: 1}),
-    ("contrastive-acceptance", coin([0.0] * 20, 0, 0.273, [np.log(2)] + [0.0] * 19), {0.0: 1, 1.0: 0}),
-    ("contrastive-acceptance", coin(ABC, 0, 0.49, **POINT), {0.0: 1, 2.0: 1}),  # nothing to contrast with
-    ("contrastive-acceptance", one(ABC, 1, drafter=THEIRS), {0.0: 0, 2.0: 0}),  # T = 0 is strict
-    # blocks
-    ("margin-window", fly_block([1, 0]), {0.28: 0, 0.29: 2}),  # ln .4/.3 = .2877
-    ("margin-window", chain([UNSURE] * 3, [1, 0], **WARM | {"temperature": 0.5}), {0.57: 0, 0.58: 2}),  # twice that
-    ("margin-window", fly_block([1]), {10.0: 0}),  # nothing follows
-    ("margin-window", fly_block([1, 1]), {10.0: 0}),
-    ("margin-window:w=2", fly_block([2, 0, 0]), {0.69: 0, 0.70: 3}),  # ln 2
-    ("margin-window", fly_block([1, 0], law=HALVES), {0.0: 0, 0.01: 2}),  # a tie, and off
-    ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), {1.049: 7, 1.050: 0}),  # the entropy is not renormalised
-    ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), {0.0: 0}),  # another mismatch in the window
-    ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), {0.3: 1}),  # the last six are never relaxed
-    ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), {0.3: 13}),
-    ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), {0.69: 7, 0.70: 0}),  # a tie; ln 2 nats
-    ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), {1.1: 0}),  # off
+    ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), {1.049: 7, 1.050: 0}),  # a window of six; entropy is not renormalised
     ("vllm-fly", fly_block([1, 0, 0, 0, 0, 0]), {0.3: 6}),  # its window of five needs five tokens
     ("vllm-fly", fly_block([1, 0, 0, 0, 0]), {0.3: 0}),
-    ("vllm-fly:w=6", fly_block([1, 0, 0, 0, 0, 0, 1]), {0.3: 0}),  # all of them accepted
-    ("vllm-fly:w=1", chain([UNSURE] * 5, [1, 1, 0, 0]), {0.3: 0}),  # a forgiven token is not an accepted one
-    *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), {nats - 0.001: 2, nats + 0.001: 0})
-      for k, nats in ((1, 0.3665), (2, 0.7277), (3, 1.0496), (4, 1.2799))),
-    # token 3 is rejected by a coin above .1/.25
-    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM), {0.3: 3}),  # neither is v1, both coins accept
-    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 3], **WARM), {0.3: 0}),
-    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), {0.96: 3, 0.97: 0}),  # .965
     # regrets 1, 0, 2, 1: together 1, 1, 3, 4
     ("regret-budget", chain([[5.0, 4.0, 3.0, 1.0]] * 5, [1, 0, 2, 1]),
      {0.0: 0, 0.9: 0, 1.0: 2, 2.9: 2, 3.0: 3, 3.9: 3, 4.0: 4}),
-    ("regret-budget", one([5.0, 5.0], 1), {0.0: 0, 1e-9: 1}),  # a tie costs nothing, but 0 is off
-    ("regret-budget", chain([[5.0, -np.inf], [5.0, 4.0], [5.0, 4.0]], [1, 1]), {20.0: 0}),
 ]  # fmt: skip
 
 
@@ -265,16 +162,6 @@ def test_at_the_strict_end_the_law_is_kept(rule: str) -> None:
     """False-alarm probability one in a million per case."""
     dial = RULES[rule].dial
     assert looks_like(written(rule, dial.strict if dial else np.nan)[1], P)
-
-
-def test_a_contrast_never_keeps_what_the_coin_rejects() -> None:
-    """π(x)/q(x) by the whole laws is below p(x)/q(x) wherever the latter is below 1, at every β."""
-    rng = np.random.default_rng(1)
-    for p, q in rng.dirichlet([0.5] * 30, (300, 2)) + 1e-9:
-        p, q = p / p.sum(), q / q.sum()
-        for beta in (0.01, 0.1, 0.5, 1.0, 2.0):
-            contrast = p * (p / q) ** beta
-            assert (contrast / contrast.sum() < p)[p < q].all()
 
 
 TARGET, DRAFT = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)

@@ -32,8 +32,7 @@ from mars_viz.walk import ending_of
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
-from tests.tab_tools import address, button, labels, press, said, wait
-from tests.tabs import settled, titles
+from tests.tabs import address, button, labels, press, said, settled, titles, wait
 from tests.test_judgements import without
 from tests.test_metrics import small_run
 

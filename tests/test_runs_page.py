@@ -13,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import samples
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.runfiles import load_run
-from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui import runs as runs_page
@@ -24,8 +23,7 @@ from mars_viz.ui.runs import RunsPageState, RunsView
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_run
-from tests.tab_tools import address, keys, notes
-from tests.tabs import captions, settled
+from tests.tabs import address, captions, keys, notes, settled
 
 STORY = load_run(samples.RUNS / "1-story-mars").unmapped
 
@@ -98,7 +96,7 @@ def test_runs_of_every_kind_are_rows_and_an_interrupted_one_opens(store, monkeyp
     assert "no run of that name here" in notes(opened(run="../toy"))
 
 
-def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
+def test_what_is_typed_and_chosen_is_in_the_link(store):
     kept(store, "Fox", 1, tags=("wood",))
     kept(store, "Bear", 2, prompt="By the river")
     made = replace(toy_run().provenance, created="2026-01-03T00:00:00+00:00")
@@ -106,24 +104,15 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     tab = opened()
     assert rows(tab) == ["live-3", "live-2", "live-1"]
     settled(tab.text_input(key="runs-search").set_value("nowhere").run())
-    assert rows(tab) == [] and "Press Clear all in Filter" in notes(tab)
-    for change, found, link in (
-        (lambda: tab.text_input(key="runs-search").set_value("RIVER by"), ["live-2"], {"search": "RIVER by"}),
-        (lambda: tab.selectbox(key="runs-rule").select("Strict"), ["live-3"], {"rule": "strict"}),
-        (lambda: tab.multiselect(key="runs-tags").select("wood"), ["live-1"], {"tag": "wood"}),
-        (lambda: tab.selectbox(key="runs-order").select("By title"), ["live-2", "live-1", "live-3"], {"sort": "title"}),
-    ):
-        press(tab, "runs-clear")
-        assert len(rows(tab)) == 3 and address(tab) == {}
-        settled(change().run())
-        assert rows(tab) == found and address(tab) == link
-    again = opened(sort="oldest", tag="wood", rule="nobody", temperature="0")
-    assert rows(again) == [] and again.selectbox(key="runs-rule").value == "nobody"
-    again = opened(sort="oldest", temperature="0", tree="chains", **{"from": "saved"})
-    assert rows(again) == ["live-1", "live-2", "live-3"]
-    assert "no number" in notes(opened(temperature="warm")) and "none of" in notes(opened(sort="nope"))
+    assert rows(tab) == [] and "Search for fewer words" in notes(tab)
+    for words, expected in (("RIVER by", ["live-2"]), ("strict", ["live-3"]), ("wood", ["live-1"])):
+        settled(tab.text_input(key="runs-search").set_value(words).run())
+        assert rows(tab) == expected and address(tab) == {"search": words}
+    again = opened(search="mars", **{"from": "saved"})
+    assert rows(again) == ["live-2", "live-1"] and again.text_input(key="runs-search").value == "mars"
+    assert rows(opened(**{"from": "sample"})) == [] and "none of" in notes(opened(**{"from": "nope"}))
     assert len(rows(tabs.opened("pages/live.py", view=SAVED))) == 3  # an old link
-    view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), "mine", Order.TAU)
+    view = RunsView("a", "b c", "mine")
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
 
 
@@ -231,7 +220,9 @@ def test_all_about_one_run(store):
 def test_the_folder_is_not_read_at_every_letter_and_a_run_of_this_tab_alone_has_no_link(store):
     fox, tab, bear = kept(store, "A fox", 1), opened(), kept(store, "A bear", 2)
     assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [fox], "typing waits for no disk"
-    assert rows(settled(tab.selectbox(key="runs-order").set_value(Order.TITLE).run())) == [bear, fox]
+    assert sorted(rows(settled(tab.segmented_control(key="runs-whose").set_value("saved").run()))) == sorted(
+        [bear, fox]
+    )
     tab = opened()
     name = tab.session_state[KEY].keep(STORY, "upload")
     settled(tab.run())

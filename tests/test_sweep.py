@@ -26,8 +26,8 @@ from mars_viz.records import emitted, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, texts
-from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
+from mars_viz.sweep import texts as parts_module
 from mars_viz.sweep.columns import SHARES, edit_distance, rank_bins, schema, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts

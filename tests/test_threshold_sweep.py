@@ -26,7 +26,7 @@ from mars_viz.sweep.pairing import SweepSetting, compared, pair
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
-from mars_viz.ui.compare.compare_words import Names
+from mars_viz.ui.compare.page_state import Names
 from tests.sweep_cases import COSTS, accuracy, evidence_files, summary_of, timing, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone

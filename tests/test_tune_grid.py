@@ -19,7 +19,6 @@ from mars_viz import default_folders, figures, locks
 from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Method
 from mars_viz.analysis.recommendation import about
 from mars_viz.axis import Span
-from mars_viz.backend_choice import BUILT_IN
 from mars_viz.errors import BadInput
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.sweep import Sweep, load_sweep
@@ -29,14 +28,13 @@ from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check
 from mars_viz.ui import tab_jobs
-from mars_viz.ui.jobs.models import Job, JobState, Models, Report
+from mars_viz.ui.jobs.models import JobState, Models, background_task
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
-from mars_viz.ui.tune.catalogue import jobs_in, shelf
-from mars_viz.ui.tune.jobs import Sweeping, sweep_job, timed_check
+from mars_viz.ui.tune.catalogue import Sweeping, jobs_in, shelf, sweep_job, timed_check
 from tests.factories import PATIENCE, until
-from tests.tab_tools import keys, notes
 from tests.tables import table_backend
+from tests.tabs import keys, notes
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_page import clicked, empty, frames, opened, section, settled
 
@@ -263,8 +261,7 @@ def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
     (tmp_path / "checks").write_text("a file where the folder should be")
     clock = MagicMock(progress=(0, 1), check=timing)
     clock.__iter__.return_value = iter([(1, 1)])
-    work = partial(timed_check, lambda pair: clock, partial(keep_check, tmp_path))
-    own, job = worker(), Job(Report(), work, BUILT_IN)
+    own, job = worker(), background_task(partial(timed_check, lambda pair: clock), keep=partial(keep_check, tmp_path))
     own.submit(job)
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.FAILED and job.progress.result is not None

@@ -38,15 +38,13 @@ from mars_viz.ui.jobs.models import Job, JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import detail, form, sweep_requests
-from mars_viz.ui.tune.catalogue import KEY, ShownResults, TuneView, jobs_in, sample_sweeps, shelf
+from mars_viz.ui.tune.catalogue import KEY, ShownResults, Sweeping, TuneView, jobs_in, sample_sweeps, shelf, sweep_job
 from mars_viz.ui.tune.detail import readings
-from mars_viz.ui.tune.jobs import Sweeping, sweep_job
 from mars_viz.words import exactly, number
 from tests import tabs
 from tests.factories import until
-from tests.tab_tools import keys, notes, press
 from tests.tables import table_backend
-from tests.tabs import ROOT, captions, sent, settled, titles
+from tests.tabs import ROOT, captions, keys, notes, press, sent, settled, titles
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
-from mars_viz.sweep import Sweep, load_sweep, shards
+from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import to_time
 from tests.tables import table_backend
@@ -73,7 +73,7 @@ def test_every_turn_follows_the_targets_own_answers(tmp_path: Path, settings: Se
 def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
 ) -> None:
-    monkeypatch.setattr(shards, "BATCH", 4)
+    monkeypatch.setattr(texts, "BATCH", 4)
     whole = sweep(tmp_path / "whole", batch=1).finish()
     for progress in sweep(tmp_path / "sweep", batch=1):
         if progress.finished == stopped:

@@ -32,7 +32,7 @@ from mars_viz.speculators.audits import checked_server, decoded
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import Loaded, backend_of, load_backend
 from mars_viz.speculators.vllm_http import Server
-from tests.speculating import Speculating
+from tests.engine_files import Speculating
 from tests.vllm_server import Manners, vllm_server
 
 PROMPTS = STORIES[:3]

@@ -19,7 +19,7 @@ import torch
 
 from mars_viz import demo
 from mars_viz.speculators.backend import Backend
-from tests.speculating import Speculating
+from tests.engine_files import Speculating
 
 
 @dataclass

@@ -13,12 +13,11 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import SMOLLM2, SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
 from mars_viz.speculators import model_files
-from mars_viz.speculators.names import local_gguf
 from mars_viz.writer import replacing, write_file
 from training import command
 from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards
@@ -101,12 +100,11 @@ def drafted_tokens(shards: Shards, size: int, path: Path) -> torch.Tensor:
 
 def smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Return the target, float32, and its tokenizer. Raises ModelError if its package is missing."""
-    file = local_gguf(SMOLLM2)
-    assert file is not None
-    with model_files.parsed_once():
-        what = model_files.arguments(file, model_files.config_in(file), torch.float32)
-        model = AutoModelForCausalLM.from_pretrained(**what).eval()
-        return model.requires_grad_(False), model_files.tokenizer_in(file)
+    arrival = model_files.Arrival(SMOLLM2, (0.0, 1.0), lambda *_: None)
+    model = model_files.loaded_model(SMOLLM2, torch.device("cpu"), torch.float32, arrival)
+    tokenizer = model_files.tokenizer_of(SMOLLM2)
+    assert isinstance(model, LlamaForCausalLM) and isinstance(tokenizer, PreTrainedTokenizerFast)
+    return model.eval(), tokenizer
 
 
 if __name__ == "__main__":

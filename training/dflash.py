@@ -48,7 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     drafter = drafter.to(options.device)
     train(drafter, BlockLoss(target), mixture, "dflash", options)
     save_drafter(drafter, options.out)
-    write_card(measure(held_out, {DRAFTER: f"dflash:{options.out}"}), options.work / "dflash.csv", CARD, options)
+    write_card(
+        measure(held_out, {DRAFTER: f"dflash:{options.out}"}), options.work / "dflash.csv", "dflash", CARD, options
+    )
 
 
 def started(target: LlamaForCausalLM, seed: int) -> MuseGlimmerAssistantModel:
@@ -150,43 +152,17 @@ def save_drafter(drafter: MuseGlimmerAssistantModel, folder: Path) -> None:
         file.write(save(tensors, {"format": "pt"}))
 
 
-CARD = """\
+CARD = (
+    """\
 # The built-in DFlash drafter
 
 A block drafter of 1.5 M parameters for the built-in target, in z-lab's layout, bfloat16: two layers 256 wide. It reads
 the outputs of the target's layers 1, 4 and 6 (counted from 0) and drafts 7 tokens in one pass. Embeddings and output
-rows are the target's, and token 4095 is the mask. `--drafter dflash` drafts with it.
-
-## Measured
-
-Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories, of which six words are
-given, and {exercises} held-out exercises of each task, both drafters in turns. *kept*: at each depth, the share of
-drafted tokens that were kept if all before them were. Seconds are wall clock on two cores that ran other work, too.
-
-| text | γ | drafter | τ | kept by depth | seconds |
-|---|---|---|---|---|---|
-{rows}
-
-## Trained on
-
-The target's own samples and the text that the target was trained on, half and half ({o.sample_batches} batches of 64
-samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
-{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all, with 48 blocks in each 256 tokens. Attention begins with that of
-the target's last two layers. The loss is the cross-entropy against the target's law, in which each token of a block
-weighs exp(-1/4) of the one before. Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held
-out. It took {minutes:.0f} minutes on two cores that ran much other work, in {starts} start(s), after each of which the
-running mean of the loss begins again:
-
-| step | loss, nats |
-|---|---|
-{losses}
-
-To train it again:
-
-    python -m training.dflash --data FOLDER_WITH_THE_TEXT --steps {o.steps}
-
-It resumes where it was stopped.
-"""
+rows are the target's, and token 4095 is the mask. `--drafter dflash` drafts with it.""",
+    """\
+There are 48 blocks in each 256 tokens. Attention begins with that of the target's last two layers. The loss is the
+cross-entropy against the target's law, in which each token of a block weighs exp(-1/4) of the one before.""",
+)
 
 
 if __name__ == "__main__":

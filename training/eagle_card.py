@@ -15,7 +15,6 @@ from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.loading import load_backend
 from mars_viz.writer import write_file
-from training.eagle_head import STEPS
 from training.evaluation import HELD_OUT_SEED, pooled_tau
 
 STORIES, EXERCISES = 20, 7
@@ -74,8 +73,11 @@ def kept_at(runs: Sequence[Run], gamma: int) -> tuple[float, ...]:
     return tuple(after / max(before, 1) for before, after in itertools.pairwise(reached))
 
 
-def write_card(figures: Sequence[Drafted], curve: Path, card: str, options: argparse.Namespace) -> None:
-    """Write README.md beside the weights, and print it; `card` is filled in."""
+def write_card(
+    figures: Sequence[Drafted], curve: Path, kind: str, card: tuple[str, str], options: argparse.Namespace
+) -> None:
+    """Write README.md beside the weights, and print it. `card` describes the drafter, and the way it was trained by
+    `training.<kind>`."""
     rows = "\n".join(
         f"| {each.text} | {each.gamma} | {each.drafter} | {each.tau:.2f} "
         f"| {' '.join(f'{share:.2f}' for share in each.kept)} | {each.seconds:.1f} |"
@@ -84,13 +86,15 @@ def write_card(figures: Sequence[Drafted], curve: Path, card: str, options: argp
     points = [tuple(map(float, line.split(","))) for line in curve.read_text().splitlines()]
     losses = {int(step): loss for step, loss, _ in points if step % 40 == 0}
     starts = [*(before for before, after in itertools.pairwise(points) if after[2] < before[2]), points[-1]]
-    text = card.format(
+    text = CARD.format(
+        about=card[0],
+        trained=card[1],
+        kind=kind,
         rows=rows,
         losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in losses.items()),
         starts=len(starts),
         minutes=sum(seconds for _, _, seconds in starts) / 60,
         o=options,
-        steps=STEPS,
         tokens=options.steps * 2048 / 1e6,
         new=NEW_TOKENS,
         stories=STORIES,
@@ -101,18 +105,13 @@ def write_card(figures: Sequence[Drafted], curve: Path, card: str, options: argp
 
 
 CARD = """\
-# The built-in EAGLE-3 head
-
-A head of 1.7 M parameters for the built-in target, in SafeAILab's layout, bfloat16: one layer 256 wide that reads the
-inputs of the target's layers 2, 4 and 5 (counted from 0) and drafts among 2,048 of its 4,096 tokens. It takes the
-target's embeddings. `--drafter eagle3` drafts with it.
+{about}
 
 ## Measured
 
 Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories, of which six words are
-given, and {exercises} held-out exercises of each task, both drafters in turns. *kept*: at each depth, the share of
-drafted tokens that were kept where all before them were. Seconds are wall clock on two cores that other work shared,
-and tell of this machine alone.
+given, and {exercises} held-out exercises of each task, all drafters in turns. *kept*: at each depth, the share of
+drafted tokens that were kept if all before them were. Seconds are wall clock on two cores that ran other work, too.
 
 | text | γ | drafter | τ | kept by depth | seconds |
 |---|---|---|---|---|---|
@@ -122,10 +121,9 @@ and tell of this machine alone.
 
 The target's own samples and the text that the target was trained on, half and half ({o.sample_batches} batches of 64
 samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
-{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all, begun from the head for the target before. The loss is the
-cross-entropy against the target's law over the head's tokens, at {steps} steps of the head's own, each of which weighs
-.8 of the one before. Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held out. It took
-{minutes:.0f} minutes on two cores, in {starts} start(s), after each of which the running mean of the loss begins anew:
+{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all. {trained} Seed {o.seed}. One story in fifty and a tenth of all
+possible exercises were held out. It took {minutes:.0f} minutes on two cores, in {starts} start(s), after each of which
+the running mean of the loss begins again:
 
 | step | loss, nats |
 |---|---|
@@ -133,7 +131,7 @@ cross-entropy against the target's law over the head's tokens, at {steps} steps 
 
 To train it again:
 
-    python -m training.eagle --data FOLDER_WITH_THE_TEXT
+    python -m training.{kind} --data FOLDER_WITH_THE_TEXT --steps {o.steps}
 
 It resumes where it was stopped.
 """

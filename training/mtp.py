@@ -20,7 +20,7 @@ from mars_viz.writer import replacing, write_file
 from training import command
 from training.eagle import PROMPT_WEIGHT, options_of, prepared, shape_for, train
 from training.eagle_card import HEAD, measure, write_card
-from training.eagle_head import HeadLoss, MtpHead
+from training.eagle_head import STEPS, HeadLoss, MtpHead
 
 LAYER = "MTP layer"
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     train(head, HeadLoss(target, vocabulary, PROMPT_WEIGHT), mixture, "mtp", options)
     save_layer(head, target, options.out)
     drafters = {HEAD: "eagle3", LAYER: f"mtp:{options.out}"}
-    write_card(measure(held_out, drafters), options.work / "mtp.csv", CARD, options)
+    write_card(measure(held_out, drafters), options.work / "mtp.csv", "mtp", CARD, options)
 
 
 def started(target: LlamaForCausalLM, seed: int) -> MtpHead:
@@ -65,43 +65,18 @@ def save_layer(head: MtpHead, target: LlamaForCausalLM, folder: Path) -> None:
         file.write(save(tensors, {"format": "pt"}))
 
 
-CARD = """\
+CARD = (
+    """\
 # The built-in MTP layer
 
 A layer for multi-token prediction of .9 M parameters for the built-in target, in Qwen's names (`mtp.*`), bfloat16: one
 decoder layer 256 wide that reads the target's last state, after the final norm, and the embedding of the next token.
 Embeddings and output rows are the target's. The layer runs once for each drafted token, from the second one on with its
-own normed output. `--drafter mtp` drafts with it.
-
-## Measured
-
-Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories, of which six words are
-given, and {exercises} held-out exercises of each task, all drafters in turns. *kept*: at each depth, the share of
-drafted tokens that were kept if all before them were. Seconds are wall clock on two cores that ran other work, too.
-
-| text | γ | drafter | τ | kept by depth | seconds |
-|---|---|---|---|---|---|
-{rows}
-
-## Trained on
-
-The target's own samples and the text that the target was trained on, half and half ({o.sample_batches} batches of 64
-samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
-{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all, begun from the target's last layer. The loss is the
-cross-entropy against the target's law at {steps} steps of the layer's own, each of which weighs .8 of the one before.
-Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held out. It took {minutes:.0f} minutes on
-two cores, in {starts} start(s), after each of which the running mean of the loss begins again:
-
-| step | loss, nats |
-|---|---|
-{losses}
-
-To train it again:
-
-    python -m training.mtp --data FOLDER_WITH_THE_TEXT
-
-It resumes where it was stopped.
-"""
+own normed output. `--drafter mtp` drafts with it.""",
+    f"""\
+It begins with the target's last layer. The loss is the cross-entropy against the target's law at {STEPS} steps of the
+layer's own, each of which weighs .8 of the one before.""",
+)
 
 
 if __name__ == "__main__":

@@ -158,31 +158,26 @@ class Difference:
 
 
 _NUMBERS = (
-    ("τ", "tau", "Acceptance length: tokens / rounds"),
-    ("tokens", "tokens", "Emitted tokens, corrections and bonuses included"),
-    ("rounds", "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded"),
-    ("acceptance", "acceptance_rate", "Drafted tokens that reached the text"),
-    ("relaxed", "relaxed", "Kept tokens that the rule's own strict end rejects"),
-    ("rolled back", "rolled_back", "Drafted tokens that did not reach the text"),
-    ("passes saved", "passes_saved_autoregressive", "Target passes spared against one pass a token"),
+    ("exact", "τ", "tau", "Acceptance length: tokens / rounds"),
+    ("exact", "tokens", "tokens", "Emitted tokens, corrections and bonuses included"),
+    ("exact", "rounds", "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded"),
+    ("exact", "acceptance", "acceptance_rate", "Drafted tokens that reached the text"),
+    ("exact", "relaxed", "relaxed", "Kept tokens that the rule's own strict end rejects"),
+    ("exact", "rolled back", "rolled_back", "Drafted tokens that did not reach the text"),
+    ("exact", "passes saved", "passes_saved_autoregressive", "Target passes spared against one pass a token"),
+    ("measured", "tokens / s", "tokens_per_second", "Tokens / seconds of the decoding, prefill excluded"),
+    ("measured", "ms / round", "milliseconds_per_round", "Milliseconds of a round"),
+    ("measured", "drafting", "draft_share", "Drafting's part of the rounds' time"),
 )
-"""Name, field of `Summary`, and meaning."""
-_CLOCKS = (
-    ("tokens / s", "tokens_per_second", "Tokens / seconds of the decoding, prefill excluded"),
-    ("ms / round", "milliseconds_per_round", "Milliseconds of a round"),
-    ("drafting", "draft_share", "Drafting's part of the rounds' time"),
-)
-"""Name, field of `Speed`, and meaning."""
+"""Basis, name, field of `Summary` or of `Speed`, and meaning."""
 _SHARES = ("acceptance", "drafting")
 
 
 def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]:
     """Return the differences of two runs; with speeds if `timed`, because both were really decoded."""
-    sources = (("exact", _NUMBERS, summary), ("measured", _CLOCKS, speed))
-    rows = []
-    for stands, numbers, numbers_of in sources[: 1 + timed]:
-        sides = numbers_of(left), numbers_of(right)
-        for name, field, meaning in numbers:
-            values = (float(getattr(side, field)) for side in sides)
-            rows.append(Difference(name, meaning, name in _SHARES, stands, *values))
-    return tuple(rows)
+    sides = {"exact": (summary(left), summary(right))} | ({"measured": (speed(left), speed(right))} if timed else {})
+    return tuple(
+        Difference(name, meaning, name in _SHARES, basis, *(float(getattr(side, field)) for side in sides[basis]))
+        for basis, name, field, meaning in _NUMBERS
+        if basis in sides
+    )

@@ -77,7 +77,8 @@ def values_in(text: str) -> list[Any]:
 
 def _after_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
-    return match.end() if match else place
+    assert match is not None  # it may be empty
+    return match.end()
 
 
 def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
@@ -148,9 +149,10 @@ def _responses(value: Any, deep: int) -> list[Response]:
         return []
     if isinstance(value, list):
         inner = [(each, _responses(each, deep - 1)) for each in value]
-        if not any(requests for _, requests in inner):
-            return []
-        return [request for each, requests in inner for request in requests or _without(each)]
+        for each, requests in inner if any(requests for _, requests in inner) else []:
+            if not requests and (each is None or (isinstance(each, dict) and _RESPONSE & each.keys())):
+                requests.append((each, None))
+        return [request for _, requests in inner for request in requests]
     if _engine_of(value) is not None:
         return [(value, value)]
     parts = [
@@ -161,11 +163,6 @@ def _responses(value: Any, deep: int) -> list[Response]:
     if len(requests) == 1 and "choices" not in requests[0][0]:
         return [(value, requests[0][1])]
     return requests
-
-
-def _without(value: Any) -> list[Response]:
-    looks = value is None or (isinstance(value, dict) and bool(_RESPONSE & value.keys()))
-    return [(value, None)] if looks else []
 
 
 def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | None:
@@ -368,7 +365,11 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     if per_step is not None:
         accepted, drafted = np.array(per_step, np.int64), _list(metrics, "per_step_drafted")
     elif metrics.get(_BY_LENGTH) is not None:
-        accepted, drafted = _by_draft_length(_by_number(metrics, _BY_LENGTH))
+        histograms = _by_number(metrics, _BY_LENGTH)
+        _check(all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items()))
+        by_length = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
+        accepted = np.concatenate([np.empty(0, np.int64), *by_length])
+        drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
     else:
         accepted = np.repeat(np.arange(gamma + 1), histogram)
     if drafted is None and drafted_total == steps * gamma:
@@ -378,14 +379,6 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     return AcceptanceCounts(
         name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
     )
-
-
-def _by_draft_length(histograms: Mapping[int, Any]) -> tuple[np.ndarray, list[int]]:
-    """Return accepted and drafted tokens of each step from a histogram for each draft length."""
-    _check(all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items()))
-    accepted = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
-    drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
-    return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
 
 
 _PREFIXES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}

@@ -287,10 +287,11 @@ def acceptance_table(
         """Return one figure of all requests, and its uncertainty."""
         if formula is None:
             return math.nan, Within(None)
+        statistic: Callable[..., np.ndarray]
         if pooling is Pooling.POOLED:
-            statistic, columns = lambda *sums: formula(Totals(*sums)), tuple(each)
+            statistic, columns = lambda *sums: formula(Totals(*sums)), list(each)
         else:  # a mean over the requests that had a step: engines report nothing for the others
-            statistic, columns = divided, (np.where(had, formula(each), 0.0), had.astype(np.float64))
+            statistic, columns = divided, [np.where(had, formula(each), 0.0), had.astype(np.float64)]
         value = math.nan if summed and pooling is Pooling.MEAN else float(statistic(*(each.sum() for each in columns)))
         if why:
             return value, Within(None, why)

@@ -204,8 +204,7 @@ def close_calls(run: Run) -> RunnerUps:
 
 def strict_runs(run: Run) -> dict[int, Run]:
     """Return the run at its rule's strict end for each block length at which that text is known, ascending."""
-    dial = rule_named(run.settings.rule).dial
-    strict, runs = None if dial is None else dial.strict, dict[int, Run]()
+    strict, runs = rule_named(run.settings.rule).strict, dict[int, Run]()
     if run.settings.dial == strict:
         runs[run.settings.gamma] = run
     if run.dial_map is not None and strict is not None:

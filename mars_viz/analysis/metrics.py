@@ -137,12 +137,12 @@ def judged_rounds(run: Run, dial: float | None) -> Trace:
 
 def strict_walk(run: Run) -> tuple[Round, ...] | None:
     """Return the rounds of the strict end's own text at the run's block length; None if the run's map lacks it."""
-    dial_map, dial, gamma = run.dial_map, rule_named(run.settings.rule).dial, run.settings.gamma
-    if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
+    dial_map, strict, gamma = run.dial_map, rule_named(run.settings.rule).strict, run.settings.gamma
+    if dial_map is None or strict is None or gamma not in dial_map.span.gammas:
         return None
-    if not dial_map.span.low <= dial.strict <= dial_map.span.high:
+    if not dial_map.span.low <= strict <= dial_map.span.high:
         return None
-    segment = dial_map.segment(dial.strict, gamma)
+    segment = dial_map.segment(strict, gamma)
     return segment.rounds if segment.complete else None
 
 
@@ -164,7 +164,7 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         strict_tokens, strict_rounds = len(emitted(walked)), len(walked)
         strict_lost, scale = sum(round_.rolled_back for round_ in walked), 1.0
     else:
-        strict = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
+        strict = settled_text(run, trace, rule.strict)
         strict_tokens, strict_rounds = int(strict.lengths.sum()), rounds
         strict_lost = int(np.count_nonzero(~trace.in_text(strict)))
         scale = tokens / strict_tokens if strict_tokens else 1.0
@@ -331,9 +331,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     """Return the run's drafted positions at this dial value; None is the run's own. Raises BadInput for a bad value."""
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
     text, drafts, rows = settled_text(run, trace, at), trace.speculations.whole, trace.judging_rows
-    z1, z2 = drafts.z1[rows], drafts.z2[rows]
-    wide = z1.astype(np.float64)
-    strictly = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
+    strictly = settled_text(run, trace, rule.strict)
     courses, walked = None, strict_walk(run)
     if walked is not None:
         lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
@@ -346,15 +344,15 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         basis=basis(trace, text),
         rounds=len(trace),
         round_index=trace.round_index,
-        z1=z1,
-        z2=z2,
-        ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
+        z1=drafts.z1[rows],
+        z2=drafts.z2[rows],
+        ratio=drafts.ratio[rows],
         runner_up=drafts.top_ids[rows, 1] == drafts.tokens,
         movable=~np.isnan(trace.verdicts.breakpoints),
         outcomes=trace.outcomes(text),
         strict_outcomes=trace.outcomes(strictly),
         courses=courses,
-        trees=trace.speculations.whole.is_tree,
+        trees=drafts.is_tree,
     )
 
 

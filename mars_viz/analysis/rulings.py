@@ -66,7 +66,7 @@ def opinion(rule: Rule, run: Run) -> Judgement:
     lacks = rule.lacks_for(run.trace.speculations) or ""
     judged = run.without_rounds if lacks else run
     trace = judged.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
-    strict = settled_text(judged, trace, None if rule.dial is None else rule.dial.strict)
+    strict = settled_text(judged, trace, rule.strict)
     return Judgement(rule, lacks, judged, trace, strict)
 
 
@@ -323,18 +323,14 @@ class AllRules:
     def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
         """Return every rule at its dial value and at its strict end: the walks needed for exact rows."""
         stands = [(self.rules[name], dial) for name, dial in dials.items()]
-        return tuple(dict.fromkeys([*stands, *((rule, self._strict(rule.name)) for rule, _ in stands)]))
+        return tuple(dict.fromkeys([*stands, *((rule, rule.strict) for rule, _ in stands)]))
 
     def against_strict(self, name: str, dial: float | None) -> tuple[RuleRow, RuleRow, bool]:
         """Return the rows of the rule and of its strict end on the same basis, and True if both are from own walks."""
-        end = self._strict(name)
+        end = self.rules[name].strict
         walked = self.walk(name, dial) is not None and self.walk(name, end) is not None
         row = self.row if walked else self.local_row
         return row(name, dial), row(name, end), walked
-
-    def _strict(self, name: str) -> float | None:
-        dial = self.rules[name].dial
-        return None if dial is None else dial.strict
 
     def _walk(self, name: str, dial: float | None) -> Branch | None:
         """Return the rule's complete walk at this dial value, or None if an answer is missing."""
@@ -344,7 +340,7 @@ class AllRules:
 
     def _row(self, name: str, dial: float | None) -> RuleRow:
         """Return an exact row if the walks of the rule and its strict end are known, otherwise a block-local one."""
-        walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
+        walk, strict = self.walk(name, dial), self.walk(name, self.rules[name].strict)
         if walk is None or strict is None:
             return self.local_row(name, dial)
         walked = replace(self.run.unmapped, rounds=walk.rounds)

@@ -15,9 +15,8 @@ from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError
 from mars_viz.reproduce import recipe
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runlist import CHAINS, TREES, Order, Query, found, listed_runs
+from mars_viz.runlist import found, listed_runs
 from mars_viz.runstore import ListedRun, RunOrigin, RunStore, read
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
@@ -29,17 +28,11 @@ _ID = "id of a run, as the list shows it"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     _folder_argument(parser, str(default_folders.runs()))
-    parser.add_argument("--search", metavar="TEXT", default="", help="words in title, prompt, tags or id")
-    parser.add_argument("--rule", default="", help="made by this rule, as `mars-viz rules` lists them")
-    parser.add_argument("--target", metavar="MODEL", default="", help="with this target")
-    parser.add_argument("--drafter", metavar="MODEL", default="", help="with this drafter")
-    parser.add_argument("--tree", metavar="SHAPE", default="", help=f"{CHAINS}, {TREES}, or a shape of drafts")
-    parser.add_argument("--temperature", type=float, help="at this temperature")
-    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="with this tag; may be repeated")
+    parser.add_argument(
+        "--search", metavar="TEXT", default="", help="words in title, prompt, tags, id, rule, models, ..."
+    )
     kinds = [each.value for each in (RunOrigin.SAMPLE, RunOrigin.SAVED)]
     parser.add_argument("--origin", choices=kinds, help="samples, or what was saved here (default: both)")
-    orders = [each.value for each in Order]
-    parser.add_argument("--sort", choices=orders, default=orders[0], help="(default: %(default)s)")
     parser.add_argument("--deleted", action="store_true", help="list the bin instead")
     json_argument(parser)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands, instead of the list")
@@ -74,13 +67,8 @@ def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.rule:
-        rule_named(options.rule)
-    origin = None if options.origin is None else RunOrigin(options.origin)
-    asked = picked(options, "rule", "drafter", "target", "tree", "temperature")
-    query = Query(options.search, tags=tuple(options.tag), origin=origin, **asked)
     available = list(RunStore(options.folder).deleted()) if options.deleted else _listed(options)
-    listed = found(available, query, Order(options.sort))
+    listed = found(available, options.search, None if options.origin is None else RunOrigin(options.origin))
     if options.json:
         print(json_of([told(each) for each in listed]))
         return

@@ -13,9 +13,13 @@ SMOLLM2 = "smollm2"  # name of that target, which comes with the package llm-smo
 BUILT_IN = "built-in"  # prefix, before a slash, of the names of these models in a run's provenance
 
 
-def head_for(target: str | None) -> Path | None:
-    """Return the folder of the head that comes with the product for a target of this name, if there is one."""
-    return {None: EAGLE3, SMOLLM2: SMOLLM2_EAGLE3}.get(target)
+HEADS: dict[str, dict[str | None, Path]] = {"eagle3": {None: EAGLE3, SMOLLM2: SMOLLM2_EAGLE3}, "dflash": {None: DFLASH}}
+"""By kind of drafter, the folders of those that come with the product by their target's name, None for the built-in."""
+
+
+def head_for(kind: str, target: object) -> Path | None:
+    """Return the folder of a target's own drafter of this kind, if there is one."""
+    return HEADS[kind].get(None if target is None or is_built_in(str(target)) else str(target))
 
 
 def is_built_in(name: str) -> bool:

@@ -164,6 +164,11 @@ class Rule(ABC):
         """True if a higher dial is stricter, and for a rule without a dial."""
         return self.dial is None or self.dial.strict_is_high
 
+    @property
+    def strict(self) -> float | None:
+        """The dial value of the strict end; None for a rule without a dial."""
+        return None if self.dial is None else self.dial.strict
+
     def titled(self, dial: float | None) -> str:
         """Return the title with this dial value, such as 'MARS, θ = 0.90'; without one if the rule has no dial."""
         return self.title if self.dial is None or dial is None else f"{self.title}, {setting(self.dial.symbol, dial)}"

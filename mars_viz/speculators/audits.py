@@ -1,13 +1,11 @@
 """Checks of drafters and of vLLM servers with local models.
 
-A drafter is checked along texts that the target writes greedily. After each of their tokens it drafts. Its first token
-uses only the target's true features; each further one uses the drafter's own states. So the first tokens of consecutive
-drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement; the gap
-between the two is the cost of its own states. A head also drafts along the texts with other layers of the target.
+A drafter drafts after each token of texts that the target writes greedily. Its first token uses only the target's true
+features; each further one uses the drafter's own states. So the first tokens of consecutive drafts show the agreement
+at each depth with true features, and the drafts the actual agreement. A head also tries other layers of the target.
 
 A server's acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local
-model's, to see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted
-reference reads the server's text. Prompts are sent one by one, as token ids.
+model's, to see whether it runs the model that it claims (DiFR, arXiv 2511.20621).
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.dflash import DflashDrafter
-from mars_viz.speculators.drafters.model import Eagle3Drafter, HeadDrafter, ModelDrafter
+from mars_viz.speculators.drafters.heads import FollowingDrafter, HeadDrafter
+from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
@@ -58,7 +56,7 @@ def checked_drafter(
         raise SettingError(f"A check to depth {depth} needs at least {max(least, 1)} tokens of a text. Ask for more.")
     settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
     drafter = backend.drafter.open(settings)
-    if not isinstance(drafter, ModelDrafter | HeadDrafter | DflashDrafter):
+    if not isinstance(drafter, ModelDrafter | FollowingDrafter):
         raise SettingError(
             f"{backend.drafter.name} drafts from the text, so there is no model to check. Take a model or its layers, "
             "or a head (eagle3, mtp or dflash)."
@@ -81,14 +79,17 @@ def checked_drafter(
             f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if isinstance(drafter, Eagle3Drafter | DflashDrafter):
+    if isinstance(drafter, FollowingDrafter) and drafter.guess is not None:
         yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts, agreed))
+
+
+Texts = Sequence[tuple[Prefix, Prefix]]  # prompts, and the target's text after each
 
 
 def _drafter_check(
     backend: Backend,
-    drafter: ModelDrafter | HeadDrafter | DflashDrafter,
-    texts: Sequence[tuple[Prefix, Prefix]],
+    drafter: ModelDrafter | FollowingDrafter,
+    texts: Texts,
     held: Sequence[np.ndarray],
     agreed: Sequence[np.ndarray],
 ) -> checks.DrafterCheck:
@@ -112,16 +113,12 @@ def _drafter_check(
         best_held=ratio(inside[:, 1], positions),
         fall=checks.fall_of(contexts, np.concatenate(agreed)[:, 0]),
         feeds_back=isinstance(drafter, HeadDrafter),
-        guess=drafter.readings[0].guess if isinstance(drafter, Eagle3Drafter) else "",
+        guess=(drafter.guess or "") if isinstance(drafter, FollowingDrafter) else "",
     )
 
 
 def _other_layers(
-    backend: Backend,
-    own: tuple[int, ...],
-    settings: Settings,
-    texts: Sequence[tuple[Prefix, Prefix]],
-    agreed: Sequence[np.ndarray],
+    backend: Backend, own: tuple[int, ...], settings: Settings, texts: Texts, agreed: Sequence[np.ndarray]
 ) -> checks.LayerTrial | None:
     """Return the best of other layers than its `own` that the drafter might read, if its drafts agree longer with 95 %
     confidence; off by one, they may hardly agree less."""
@@ -153,33 +150,36 @@ def _drafted_along(
     drafter reads these layers of the target, or its own."""
     target, drafter = backend.target.open(), backend.drafter.open(settings)
     if layers:
-        assert isinstance(drafter, HeadDrafter | DflashDrafter)
+        assert isinstance(drafter, FollowingDrafter)
         drafter.layers = layers
     drafter.follow(target)
     tokens, depth = prompt + text, settings.gamma
-    ends, agreed = range(len(prompt), len(tokens) - depth + 1), list[list[bool]]()
+    ends, drafts = range(len(prompt), len(tokens) - depth + 1), list[list[int]]()
     with inference():
         target.prefill([prompt])
         drafter.prefill([prompt])
         for place in range(0, len(ends), TOGETHER):
             some = ends[place : place + TOGETHER]
-            drafts = drafter.draft([tokens[:end] for end in some], depth).tokens.tolist()
-            for end, drafted in zip(some, drafts, strict=True):
-                agreed.append([one == other for one, other in zip(drafted, tokens[end : end + depth], strict=True)])
-    return np.array(agreed, bool)
+            drafts += drafter.draft([tokens[:end] for end in some], depth).tokens.tolist()
+    return np.array(drafts) == np.lib.stride_tricks.sliding_window_view(tokens[len(prompt) :], depth)
 
 
 def _reach(backend: Backend, vocabulary: torch.Tensor | None, prompt: Prefix, text: Prefix) -> np.ndarray:
     """Return the target's probability on the drafter's tokens, and 1 if its best is one of them: [positions, 2]."""
+    laws = _logits_along(backend, prompt, text).softmax(-1)  # [positions, V]
+    tokens = torch.arange(laws.shape[-1]) if vocabulary is None else vocabulary
+    best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
+    return torch.stack([laws[:, tokens].sum(-1).double(), best.double()], 1).cpu().numpy()
+
+
+def _logits_along(backend: Backend, prompt: Prefix, text: Prefix) -> torch.Tensor:
+    """Return the target's raw logits for each token of the text, [n, V]. Raises ModelError for a server."""
     target = backend.target.open()
     with inference():
         scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))
-        assert not isinstance(scored, TopLogits), "a drafter is checked with a model of this machine"
-        laws = scored[0].softmax(-1)  # [positions, V]
-        tokens = torch.arange(laws.shape[-1]) if vocabulary is None else vocabulary
-        inside = laws[:, tokens].sum(-1)
-        best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
-    return torch.stack([inside.double(), best.double()], 1).cpu().numpy()
+    if isinstance(scored, TopLogits):
+        raise ModelError("The check needs a target on this machine. Name its hub id or folder.")
+    return scored[0]
 
 
 def speculated(server: Server) -> AcceptanceCounts:
@@ -294,13 +294,7 @@ def checked_server(
     for done, prompt in enumerate(encoded, start=1):
         written = server.written(prompt, tokens)
         if written.tokens:
-            target = backend.target.open()
-            ids = torch.tensor([written.tokens[:-1]], dtype=torch.int64, device=target.device)
-            with inference():
-                scored = target.score([prompt], ids)
-            if isinstance(scored, TopLogits):
-                raise ModelError("A server is compared with a model of this machine. Name its hub id or folder.")
-            ours, distances, differ = scored[0].cpu().numpy().astype(np.float64), 0.0, 0  # [tokens, V]
+            ours, distances, differ = _logits_along(backend, prompt, written.tokens).double().cpu().numpy(), 0.0, 0
             for row, listed in zip(ours, written.rows, strict=True):
                 mine, its = row[np.fromiter(listed, np.int64)], np.fromiter(listed.values(), np.float64)
                 distances += float(np.sqrt(((mine - its) ** 2).mean()) / mine.std())
@@ -314,17 +308,5 @@ def checked_server(
             "continues."
         )
     distance, differing, count = np.array(sums, np.float64).T
-    yield (
-        1.0,
-        checks.ServerCheck(
-            server=server.model,
-            version=server.version,
-            reference=backend.target.name,
-            dtype=backend.dtype,
-            texts=len(sums),
-            tokens=int(count.sum()),
-            distance=ratio(distance, count),
-            best_differs=ratio(differing, count),
-            furthest=furthest,
-        ),
-    )
+    about = server.model, server.version, backend.target.name, backend.dtype, len(sums), int(count.sum())
+    yield 1.0, checks.ServerCheck(*about, ratio(distance, count), ratio(differing, count), furthest)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History, check_prompt
@@ -21,9 +19,9 @@ from mars_viz.records import Speculation, Timing
 from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
-from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, Drafter, Scored, Target, TopLogits, scored_by
-from mars_viz.speculators.drafter_names import chains_alone
-from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
+from mars_viz.speculators.draft import NO_SAMPLE, Drafter, Scored, Target, TopLogits, scored_by
+from mars_viz.speculators.drafters import chains_alone
+from mars_viz.speculators.evidence import Waiting, records_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.speculators.token_bytes import TransformersTokenizer
@@ -77,12 +75,9 @@ class DraftAndScore:
         lengths = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
-            if len(set(lengths)) == 1:
-                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
             for length in sorted(set(lengths), reverse=True):
                 batch = [i for i, each in enumerate(lengths) if each == length]
-                batch_answers = self._speculate([prefixes[i] for i in batch], length)
-                answers |= dict(zip(batch, batch_answers, strict=True))
+                answers |= zip(batch, self._speculate([prefixes[i] for i in batch], length), strict=True)
         return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
     def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
@@ -104,14 +99,14 @@ class DraftAndScore:
             return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
-        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
         began, share = time.perf_counter(), 1 / len(prefixes)
         full = self._drafter.draft(prefixes, steps)
         draft = full if count is None else full.first(count)
         drafted = time.perf_counter()
         scored = scored_by(self._target, prefixes, draft)
         verified = time.perf_counter()
-        speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
+        starts, size = tuple(map(len, prefixes)), self._vocabulary_size
+        speculations = records_of(starts, draft, scored, self._settings, size, self._needs, self._waiting)
         read = [speculation.tokens.tolist() for speculation in speculations]
         self._drafter.observe(read if draft is full else full.tokens.tolist())
         if draft.trees is not None:  # the cache keeps the first path of a tree like a chain
@@ -123,31 +118,6 @@ class DraftAndScore:
             evidence=(time.perf_counter() - verified) * share,
         )
         return [Answer(speculation, timing) for speculation in speculations]
-
-    def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
-        """Return the records of the drafts; drafts of equal length by one drafter are recorded together."""
-        if isinstance(scored, TopLogits):
-            return record_top_logits(starts, draft, scored, self._settings, self._vocabulary_size)
-        logits = draft.spread(scored.shape[-1])
-        lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
-        kinds = list(zip(lengths, draft.by or (None,) * len(starts), strict=True))
-        speculations: dict[int, Speculation] = {}
-        for length, by in dict.fromkeys(kinds):
-            some = [i for i, each in enumerate(kinds) if each == (length, by)]
-            whole = len(some) == len(starts)
-            index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
-            blocks = DraftBatch(
-                tuple(starts[i] for i in some),
-                draft.tokens[index, :length],
-                None if logits is None or by == 0 else logits[index, :length],
-                scored[index, : length + 1],
-                self._settings.temperature > 0,
-                draft.trees and draft.trees.some(some),
-                None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
-                by,
-            )
-            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
-        return [speculations[i] for i in range(len(starts))]
 
     def _check(self, prefix: Prefix) -> None:
         size, context = self._vocabulary_size, self._context
@@ -194,7 +164,6 @@ class Part(Generic[Open]):
 
     @property
     def weights(self) -> int:
-        """Bytes of its weights on the device."""
         return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
 
 
@@ -233,7 +202,6 @@ class Backend:
         return target, drafter
 
     def check(self, settings: Settings) -> None:
-        """Raise BadInput if these models do not support the settings."""
         if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
             raise SettingError(
                 f"{self.drafter.name} has another tokenizer than {self.target.name}, so it drafts by text: chains at "
@@ -250,12 +218,10 @@ class Backend:
             )
 
     def has_made(self, made_with: Provenance) -> bool:
-        """Return True if a result was made with these weights in this dtype."""
         ours = (self.target.revision, self.drafter.revision, self.dtype)
         return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
 
     def ending(self, settings: Settings) -> Ending:
-        """Return the ending of a text with these settings."""
         return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})
 
     def pieces_of(self, token_ids: Iterable[int]) -> dict[int, Piece]:
@@ -276,15 +242,14 @@ class Backend:
                 f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
                 f"{self.target.name} scores; leave it out."
             )
-        turns, context, new = len(history.turns), self.context, settings.max_new_tokens
-        what = f"conversation with its {turns + 1} turns" if turns else "prompt"
-        remedy = "begin a new conversation" if turns else "shorten the prompt"
-        if len(ids) >= context:
-            raise PromptError(f"The {what} has {len(ids)} tokens but the models' context is {context}; {remedy}.")
-        if len(ids) + new > context:
+        if len(ids) + settings.max_new_tokens > self.context:
+            turns, room = len(history.turns), self.context - len(ids)
+            what = f"conversation with its {turns + 1} turns" if turns else "prompt"
+            remedy = "begin a new conversation" if turns else "shorten the prompt"
             raise PromptError(
-                f"The {what} has {len(ids)} tokens and {new} new ones are asked for, but the models' context is "
-                f"{context}; ask for at most {context - len(ids)} new tokens, or {remedy}."
+                f"The {what} has {len(ids)} tokens and {settings.max_new_tokens} new ones are asked for, but the "
+                f"models' context is {self.context}; "
+                + (f"ask for at most {room} new tokens, or {remedy}." if room > 0 else f"{remedy}.")
             )
         return ids
 
@@ -297,7 +262,6 @@ class Backend:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the models and present limits on their speed."""
         notes = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
         return tuple(f"{each}." for each in (*notes, *self._lacks()))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from mars_viz.costs import FEWEST, LEAST, MOST, WANTED, BatchCosts, Cost, Costs, objection, too_busy
@@ -32,7 +33,7 @@ BATCH_SECONDS = 20.0  # the same for rounds of several texts
 SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
 ROUNDS = 8  # full rounds after which a decoded text begins again
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
-C = TypeVar("C", Costs, BatchCosts)
+C = TypeVar("C", bound=Costs | BatchCosts)
 
 
 class Measuring(Generic[C]):
@@ -73,7 +74,8 @@ class Measuring(Generic[C]):
         """Measure until every cost is known to ±5 %, or time is up."""
         device = self._backend.place
         times: dict[Any, list[float]] = {}  # seconds by task, in the order of measurement
-        tasks = self._tasks()
+        with inference():
+            tasks = dict(self._warmed())
         began, cores, own = self._clock(), _cores_used(), time.process_time()
         for done in itertools.count(1):
             for place, (name, task) in enumerate(tasks.items(), 1):
@@ -111,17 +113,69 @@ class Measuring(Generic[C]):
                 raise Disturbed(f"{why} Measure again.")
         return self._found
 
-    def _tasks(self) -> dict[Any, Callable[[], object]]:
-        options = self._backend, self._gamma, self._settings, self._length, self._spent_drafting
-        with inference():
-            return self._warm(dict(_tasks(*options)))
+    def _warmed(self) -> Iterator[tuple[Any, Callable[[], object]]]:
+        return self._warm(self._tasks())
 
-    def _warm(self, tasks: dict[Any, Callable[[], object]]) -> dict[Any, Callable[[], object]]:
-        """Do each task once, or if passes are recorded, until all of them are; return the tasks."""
-        for task in tasks.values():
+    def _warm(self, tasks: Iterable[tuple[Any, Callable[[], object]]]) -> Iterator[tuple[Any, Callable[[], object]]]:
+        """Do each task once, or if passes are recorded, until all of them are; yield the tasks."""
+        for name, task in list(tasks):
             for _ in range(1 if self._backend.place.type == "cpu" else SETTLED):
                 task()
-        return tasks
+            yield name, task
+
+    def _setting(self) -> dict[str, Any]:
+        backend = self._backend
+        setting = {"device": backend.device, "dtype": backend.dtype, "cache_length": self._length}
+        return setting | {"target": backend.target.name, "drafter": backend.drafter.name}
+
+    def _tasks(self) -> Iterator[tuple[Any, Callable[[], object]]]:
+        """Yield the timed tasks by name; a round returns its own timing."""
+        backend, gamma, settings, length = self._backend, self._gamma, self._settings, self._length
+        target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
+        prefix: Prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
+        if drafter.spent is not None:  # how many depends on the text, so it has words
+            words = backend.tokenizer.encode(" ".join(STORIES))
+            prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
+        target.prefill([prefix[:-1]])
+        drafter.prefill([prefix[:-1]])
+        shape = shape_named(settings.tree).within(gamma)
+        levels = 1 if drafter.at_once else shape.depth
+        for width in range(1, gamma + 2):
+            ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
+            if shape.drawn and width > 1:  # drawn nodes may be fewer
+                draft = Draft(ids, trees=Trees((shape.separate_paths(width - 1),), ()))
+            else:
+                draft = drafter.draft([prefix], width - 1) if shape.depth and width > 1 else Draft(ids)
+            yield f"target {width}", partial(scored_by, target, [prefix], draft)
+
+        def drafting(prefixes: Iterator[Prefix], count: int) -> None:
+            drafter.draft([next(prefixes)], count)
+
+        def several() -> None:  # first to last place of the text, because the number of passes depends on it
+            for place in range(PLACES, 0, -1):
+                drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
+
+        if not levels and (total := drafter.spent) is not None:
+            before = replace(total)
+            several()
+            self._spent_drafting = Spent(total.passes - before.passes, total.tokens - before.tokens)
+            yield "draft", several
+        elif not levels:
+            yield "draft", partial(drafting, itertools.repeat(prefix), gamma)
+        for depth in range(1, levels + 1):
+            count = max(depth, gamma * (depth == levels))
+            if shape.drawn and not drafter.at_once:
+                count = replace(shape, depth=depth, trunk=min(shape.trunk, depth)).most_nodes
+            # Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next
+            # draft. A drafter that follows the target would make the target read them as well, so it gets one constant
+            # prefix.
+            new = 0 if drafter.reads_target else min(1 + depth // 2, length)
+            others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
+            in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
+            yield f"draft {depth}", partial(drafting, in_turn, count)
+        for count in sorted({gamma if shape.drawn else 1, gamma}):
+            short, texts = _short(settings, count), [prefix[:-1]]
+            yield f"round {count}", _round(backend, short, texts, _opened(backend, short, texts))
 
     def _costs(self, times: dict[Any, list[float]]) -> Any:
         backend, gamma = self._backend, self._gamma
@@ -140,11 +194,7 @@ class Measuring(Generic[C]):
             return Cost.of([total - draft - verify for total, draft, verify in parts])
 
         return Costs(
-            device=backend.device,
-            dtype=backend.dtype,
-            target=backend.target.name,
-            drafter=backend.drafter.name,
-            cache_length=self._length,
+            **self._setting(),
             repeats=len(steps),
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
@@ -176,18 +226,17 @@ class MeasuringBatches(Measuring[BatchCosts]):
         super().__init__(backend, settings.gamma, settings=settings, seconds=seconds, cache_length=cache_length)
         self._sizes, self._left_out = tuple(2**power for power in range(most.bit_length())), ""
 
-    def _tasks(self) -> dict[Any, Callable[[], object]]:
-        tasks: dict[Any, Callable[[], object]] = {}
+    def _warmed(self) -> Iterator[tuple[Any, Callable[[], object]]]:
         for place, size in enumerate(self._sizes):
             try:
                 with inference():
-                    tasks |= self._warm(dict(self._rounds_of(size)))
+                    warmed = list(self._warm(self._rounds_of(size)))
             except ModelError as error:
-                if not tasks:
+                if not place:
                     raise
                 self._sizes, self._left_out = self._sizes[:place], f"{size} texts at once were left out. {error}"
-                break
-        return tasks
+                return
+            yield from warmed
 
     def _rounds_of(self, size: int) -> Iterator[tuple[tuple[int, int], Callable[[], object]]]:
         """Yield the rounds of `size` texts by size and draft length; all use the same caches."""
@@ -210,11 +259,7 @@ class MeasuringBatches(Measuring[BatchCosts]):
 
     def _costs(self, times: dict[Any, list[float]]) -> BatchCosts:
         return BatchCosts(
-            device=self._backend.device,
-            dtype=self._backend.dtype,
-            target=self._backend.target.name,
-            drafter=self._backend.drafter.name,
-            cache_length=self._length,
+            **self._setting(),
             repeats=len(times[self._sizes[0], 0]),
             sizes=self._sizes,
             rounds=tuple(tuple(Cost.of(times[size, n]) for n in range(self._gamma + 1)) for size in self._sizes),
@@ -235,71 +280,16 @@ def _cores_used() -> float | None:
         return None
 
 
-def _tasks(
-    backend: Backend, gamma: int, settings: Settings, length: int, spent: Spent
-) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the timed tasks by name, with caches of `length` positions; a round returns its own timing. `spent`
-    receives the totals of one drafting by a drafter that counts its passes."""
-    target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
-    prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
-    if drafter.spent is not None:  # how many depends on the text, so it has words
-        words = backend.tokenizer.encode(" ".join(STORIES))
-        prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
-    target.prefill([prefix[:-1]])
-    drafter.prefill([prefix[:-1]])
-    shape = shape_named(settings.tree).within(gamma)
-    levels = 1 if drafter.at_once else shape.depth
-    for width in range(1, gamma + 2):
-        ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
-        if shape.drawn and width > 1:  # drawn nodes may be fewer
-            draft = Draft(ids, trees=Trees((shape.separate_paths(width - 1),), ()))
-        else:
-            draft = drafter.draft([prefix], width - 1) if shape.depth and width > 1 else Draft(ids)
-        yield f"target {width}", partial(scored_by, target, [prefix], draft)
-
-    def drafting(prefixes: Iterator[Prefix], count: int) -> None:
-        drafter.draft([next(prefixes)], count)
-
-    def several() -> None:  # first to last place of the text, because the number of passes depends on it
-        for place in range(PLACES, 0, -1):
-            drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
-
-    if not levels and (total := drafter.spent) is not None:
-        before = replace(total)
-        several()
-        spent.passes, spent.tokens = total.passes - before.passes, total.tokens - before.tokens
-        yield "draft", several
-    elif not levels:
-        yield "draft", partial(drafting, itertools.repeat(prefix), gamma)
-    for depth in range(1, levels + 1):
-        count = max(depth, gamma * (depth == levels))
-        if shape.drawn and not drafter.at_once:
-            count = replace(shape, depth=depth, trunk=min(shape.trunk, depth)).most_nodes
-        # Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next
-        # draft. A drafter that follows the target would make the target read them as well, so it gets one constant
-        # prefix.
-        new = 0 if drafter.reads_target else min(1 + depth // 2, length)
-        others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
-        in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
-        yield f"draft {depth}", partial(drafting, in_turn, count)
-    for count in sorted({gamma if shape.drawn else 1, gamma}):
-        short, texts = _short(settings, count), [prefix[:-1]]
-        yield f"round {count}", _round(backend, short, texts, _opened(backend, short, texts))
-
-
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     """Return arbitrary but varied tokens; equal ones would be sent one way by a mixture of experts."""
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
-
-
-Models = tuple[Target, Drafter]
 
 
 def _short(settings: Settings, gamma: int) -> Settings:
     return replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
 
 
-def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> Models:
+def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> tuple[Target, Drafter]:
     """Return the models, which have read the texts except for their last tokens."""
     models = backend.opened(short)
     for model in models:
@@ -307,7 +297,9 @@ def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> Model
     return models
 
 
-def _round(backend: Backend, short: Settings, texts: Sequence[Prefix], models: Models) -> Callable[[], Timing]:
+def _round(
+    backend: Backend, short: Settings, texts: Sequence[Prefix], models: tuple[Target, Drafter]
+) -> Callable[[], Timing]:
     """Return a task that decodes one more round of all texts, and from their beginnings after `ROUNDS` full rounds, so
     that a round also does what depends on the tokens kept by the last one."""
     rule = rule_named(short.rule)
@@ -329,8 +321,4 @@ def _round(backend: Backend, short: Settings, texts: Sequence[Prefix], models: M
 
 
 def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:
-    if count == 1:
-        return (first,)
-    ends = [(getattr(first, name), getattr(last, name)) for name in Cost.__slots__]
-    shares = [step / (count - 1) for step in range(count)]
-    return tuple(Cost(*(a + share * (b - a) for a, b in ends)) for share in shares)
+    return tuple(Cost(*each) for each in np.linspace(astuple(first), astuple(last), count).tolist())

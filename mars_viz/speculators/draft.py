@@ -40,7 +40,6 @@ class Trees:
     draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
 
     def some(self, chosen: Sequence[int]) -> Trees:
-        """Return these trees."""
         draws = self.draws and tuple(self.draws[i] for i in chosen)
         return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
 
@@ -77,7 +76,6 @@ class Draft:
         return cls(ids, lengths=tuple(map(len, chains)), passes=passes, by=by)
 
     def first(self, count: int) -> Draft:
-        """Return the first `count` tokens of chains of one length."""
         logits = None if self.logits is None else self.logits[:, :count]
         passes = self.passes and tuple(each[: count + 1] for each in self.passes)
         return replace(self, tokens=self.tokens[:, :count], logits=logits, passes=passes)
@@ -225,13 +223,13 @@ class DraftBatch:
         """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 for a deterministic draft."""
         return self.target if self.drafter is None else torch.cat([self.target, self.drafter], 1)
 
-    def at_nodes(self, rows: Tensor) -> Tensor:
-        """Index rows [B, R, ...] by each node's judging row; returns [B, N, ...]."""
-        return at_nodes(rows, self.judging, self.tokens.shape[1])
+    @property
+    def like(self) -> tuple[int, int | None]:
+        """Equal for batches whose evidence can be computed together: their length and drafter."""
+        return self.tokens.shape[1], self.by
 
     @property
     def kind(self) -> Of:
-        """The kind of drafts."""
         if self.trees is None:
             return Of.CHAINS
         return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN
@@ -252,17 +250,11 @@ class DraftBatch:
             return
         for at in range(0, chains, step):
             some = slice(at, at + step)
-            yield DraftBatch(
-                self.starts[some],
-                self.tokens[some],
-                None if self.drafter is None else self.drafter[some],
-                self.target[some],
-                self.sampled,
-                self.trees and self.trees.some(range(chains)[some]),
-                None if self.passes is None else self.passes[some],
-                self.by,
-                None if self.judging is None else self.judging[some],
-            )
+            fields = {
+                name: getattr(self, name) for name in ("starts", "tokens", "drafter", "target", "passes", "judging")
+            }
+            fields = {name: None if value is None else value[some] for name, value in fields.items()}
+            yield replace(self, **fields, trees=self.trees and self.trees.some(range(chains)[some]), columns={})
 
 
 def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:

@@ -18,11 +18,11 @@ from torch.nn.functional import pad
 
 from mars_viz.errors import EvidenceError, ModelError
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
-from mars_viz.records import CANDIDATES, COLUMNS, EMITTED, Emission, Speculation, chain
+from mars_viz.records import CANDIDATES, COLUMNS, Emission, Speculation, chain
 from mars_viz.run import Settings
-from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, TopLogits, Trees, at_nodes
-from mars_viz.speculators.sampling import best, draw, largest, law, on_device, ranks, to_host, wide
-from mars_viz.speculators.tree_laws import TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
+from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, Scored, TopLogits, at_nodes
+from mars_viz.speculators.sampling import draw, largest, law, on_device, ranks, to_host, wide
+from mars_viz.speculators.tree_laws import NOTHING, TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
 from mars_viz.trees import depths_of, siblings_of
 
 DAMAGED = (
@@ -32,6 +32,72 @@ DAMAGED = (
 TURNS = 4
 """Multiple of the chains processed at once to wait for: the first batch finds neither code nor data in the processor's
 caches, because the models' weights have passed through them."""
+OF_WHOLE_ROWS = {"z", "p", "emission_p", "logsumexp", "logsumexp_t", "entropy", "total_variation", "kl_pq", "kl_qp"}
+OF_WHOLE_ROWS |= {"js", "block_mass"}  # columns that need all of the target's logits
+
+
+def records_of(
+    starts: tuple[int, ...],
+    draft: Draft,
+    scored: Scored,
+    settings: Settings,
+    vocabulary: int,
+    needs: Collection[str] | None = None,
+    waiting: Waiting | None = None,
+) -> list[Speculation]:
+    """Return the records of drafts that start at these positions; those of equal length by one drafter are processed
+    together.
+
+    The last two arguments are as in `gather_evidence`. A target that returns only its best tokens has no law, so that
+    nothing can be sampled. Raises BadInput for such a target above temperature 0 or with fewer than two candidates, and
+    for logits that are no numbers.
+    """
+    top = scored if isinstance(scored, TopLogits) else None
+    if isinstance(scored, TopLogits):
+        scored, needs, waiting = _whole_rows(scored, settings, draft.tokens.device, vocabulary), None, None
+    logits = draft.spread(scored.shape[-1])
+    lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
+    kinds = list(zip(lengths, draft.by or (None,) * len(starts), strict=True))
+    records: dict[int, Speculation] = {}
+    for length, by in dict.fromkeys(kinds):
+        some = [i for i, each in enumerate(kinds) if each == (length, by)]
+        index = slice(None) if len(some) == len(starts) else torch.tensor(some, device=scored.device)
+        blocks = DraftBatch(
+            tuple(starts[i] for i in some),
+            draft.tokens[index, :length],
+            None if logits is None or by == 0 else logits[index, :length],
+            scored[index, : length + 1],
+            settings.temperature > 0,
+            draft.trees and draft.trees.some(some),
+            None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
+            by,
+        )
+        records |= zip(some, gather_evidence(blocks, settings, needs, waiting), strict=True)
+    in_order = [records[i] for i in range(len(starts))]
+    return in_order if top is None else [_of_best(record, top, i) for i, record in enumerate(in_order)]
+
+
+def _whole_rows(top: TopLogits, settings: Settings, device: torch.device, vocabulary: int) -> Tensor:
+    """Return logits [B, N + 1, V] that are -inf except for the best tokens'."""
+    if settings.temperature > 0:
+        raise EvidenceError(NO_SAMPLE)
+    if top.ids.shape[-1] < 2:
+        raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
+    if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
+        raise ModelError(DAMAGED.format(whose="target"))
+    rows = torch.full((*top.ids.shape[:2], vocabulary), -torch.inf)
+    return rows.scatter_(-1, torch.from_numpy(top.ids), torch.from_numpy(top.logits)).to(device)
+
+
+def _of_best(record: Speculation, top: TopLogits, i: int) -> Speculation:
+    """Return draft i's record with what is known from the target's best tokens."""
+    width, n = top.ids.shape[-1], len(record)
+    columns = {name: values for name, values in record.columns.items() if name not in OF_WHOLE_ROWS}
+    columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}
+    columns["ranks"] = np.where(record.ranks > width, 0, record.ranks)
+    if top.drafted is not None:
+        columns["z"] = top.drafted[i, :n]
+    return replace(record, columns=columns)
 
 
 def gather_evidence(
@@ -50,10 +116,8 @@ def gather_evidence(
         records = _recorded(blocks, settings, needs)
         waiting.take(blocks, records)
         return records
-    columns, records = needs if waiting is None else None, []
-    for part in blocks.parts():
-        records += _recorded(part, settings, columns)
-    return records
+    columns = needs if waiting is None else None
+    return [record for part in blocks.parts() for record in _recorded(part, settings, columns)]
 
 
 class Waiting:
@@ -66,9 +130,7 @@ class Waiting:
         self._completed: dict[Speculation, Speculation] = {}
 
     def take(self, blocks: DraftBatch, records: Sequence[Speculation]) -> None:
-        """Accept chains and their records for later completion."""
-        kind = blocks.tokens.shape[1], blocks.by
-        if self._batches and kind != (self._batches[0].tokens.shape[1], self._batches[0].by):
+        if self._batches and blocks.like != self._batches[0].like:
             self._work()
         self._batches.append(blocks)
         self._records += records
@@ -87,53 +149,14 @@ class Waiting:
                 chains += len(self._batches[count].starts)
                 count += 1
             together, unfinished = self._batches[:count], self._records[:chains]
-            columns, of_trees = standing(together, self._settings, apart=True), []
-            for each in together:
-                if each.laws is not None and each.trees is not None:
-                    missing = TREE_COLUMNS.difference(each.columns)  # that no decision needed
-                    of_trees.append(tree_columns(each, self._settings, each.laws, missing))
-            if of_trees:  # all are trees, or none is
+            columns = standing(together, self._settings, apart=True)
+            if together[0].laws is not None and together[0].trees is not None:  # all are trees, or none is
+                of_trees = [  # columns that no decision needed
+                    tree_columns(each, self._settings, TREE_COLUMNS.difference(each.columns)) for each in together
+                ]
                 columns |= {name: torch.cat([each[name] for each in of_trees]) for name in of_trees[0]}
             self._completed |= zip(unfinished, _completed(unfinished, self._settings, to_host(columns)), strict=True)
             self._batches, self._records = self._batches[count:], self._records[chains:]
-
-
-def record_top_logits(
-    starts: tuple[int, ...], draft: Draft, top: TopLogits, settings: Settings, vocabulary: int
-) -> list[Speculation]:
-    """Return records from a target that returns only its best tokens, which has no law and so no sampling. Raises
-    BadInput above temperature 0, for fewer than two candidates, and for logits that are no numbers."""
-    if settings.temperature > 0:
-        raise EvidenceError(NO_SAMPLE)
-    if top.ids.shape[-1] < 2:
-        raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
-    if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
-        raise ModelError(DAMAGED.format(whose="target"))
-    width, rows, records = top.ids.shape[-1], draft.spread(vocabulary), []
-    unknown = {"z", "p", "emission_p", "logsumexp", "logsumexp_t"}  # these need whole rows of the target
-    unknown |= {"entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
-    known = torch.full((*top.ids.shape[:2], vocabulary), -torch.inf)
-    known = known.scatter_(-1, torch.from_numpy(top.ids), torch.from_numpy(top.logits)).to(draft.tokens.device)
-    for i, start in enumerate(starts):
-        n = draft.tokens.shape[1] if draft.lengths is None else draft.lengths[i]
-        block = DraftBatch(
-            (start,),
-            draft.tokens[i : i + 1, :n],
-            None if rows is None or (draft.by and draft.by[i] == 0) else rows[i : i + 1, :n],
-            known[i : i + 1, : n + 1],
-            False,
-            draft.trees and draft.trees.some([i]),
-            None if draft.passes is None else draft.passes[i][None],
-            None if draft.by is None else draft.by[i],
-        )
-        (record,) = gather_evidence(block, settings)
-        columns = {name: values for name, values in record.columns.items() if name not in unknown}
-        columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}
-        columns["ranks"] = np.where(record.ranks > width, 0, record.ranks)
-        if top.drafted is not None:
-            columns["z"] = top.drafted[i, :n]
-        records.append(replace(record, columns=columns))
-    return records
 
 
 def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:
@@ -142,18 +165,13 @@ def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | N
     later = dict[str, Tensor]()
     if needs is None or not TREE_COLUMNS.issuperset(needs):
         later = standing([blocks], settings, apart=needs is None)
-    fetched = to_host(blocks.columns | later)
-    n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]  # NaN and infinity count as largest
+    found = to_host(blocks.columns | later)
+    n, peaks = blocks.tokens.shape[1], found["listed_logits"][..., 0]  # NaN and infinity count as largest
     for whose, logits in (("target", peaks[:, : n + 1]), ("drafter", peaks[:, n + 1 :])):
         if not np.isfinite(logits).all():
             raise ModelError(DAMAGED.format(whose=whose))
-    records = _records(
-        fetched, settings, blocks.starts, blocks.target.shape[-1], blocks.trees, blocks.passes, sampled=blocks.sampled
-    )
-    if blocks.by is not None:
-        by = np.full(n, blocks.by, np.int32)
-        records = [each.with_columns({"drafted_by": by}) for each in records]
-    return _completed(records, settings, {name: fetched[name] for name in later}) if later else records
+    records = _records(blocks, settings, {name: found[name] for name in blocks.columns})
+    return _completed(records, settings, {name: found[name] for name in later}) if later else records
 
 
 def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> None:
@@ -163,46 +181,44 @@ def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | Non
     above temperature 0 the draws and their probabilities.
     """
     logits, ids = largest(blocks.logits, CANDIDATES)
-    columns = blocks.columns
-    columns |= {"tokens": blocks.tokens, "listed_ids": ids, "listed_logits": logits}
+    blocks.columns |= {"tokens": blocks.tokens, "listed_ids": ids, "listed_logits": logits}
     if settings.temperature > 0:
         n, laws = blocks.tokens.shape[1], law(blocks.logits, settings)
         if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
             certain = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
             laws = torch.cat([laws[:, : n + 1], certain], 1)
         blocks.laws = laws
-        columns |= _draws(blocks, settings, laws)
-        columns["best_q"] = laws[:, n + 1 :].gather(-1, blocks.at_nodes(ids))
+        blocks.columns |= _draws(blocks, settings, laws)
         if blocks.trees is not None:
-            columns |= tree_columns(blocks, settings, laws, TREE_COLUMNS if needs is None else needs)
+            blocks.columns |= tree_columns(blocks, settings, TREE_COLUMNS if needs is None else needs)
 
 
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
     """Return the laws at the drafted tokens, and every row's candidate emissions; above temperature 0."""
-    n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
+    n, x, ids = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1), blocks.columns["listed_ids"]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
-    px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
+    px, qx = at_nodes(ps, blocks.judging, n).gather(-1, x), qs.gather(-1, x)  # [B, N, 1]
+    masses = torch.stack([ps] * 4, 2)  # [B, N + 1, 4, V], of the plain, residual, lowered and block samples
     tree_values: dict[str, Tensor] = {}
-    if blocks.judging is not None:
-        tried = torch.zeros_like(ps, dtype=torch.bool)  # the tokens drafted at each row, as if each had been certain
-        tried[torch.arange(len(ps), device=ps.device).unsqueeze(1), blocks.judging, blocks.tokens] = True
-        rest = ps.masked_fill(tried, 0.0)
-        left = lowered = torch.where(rest.sum(-1, keepdim=True) > 1e-9, rest, ps)
+    if blocks.judging is None:
+        weights = _weights((px / qx).squeeze(-1))[:, :-1]  # [B, N - 1]
+        masses[:, 1:n, 3].mul_(weights.unsqueeze(-1))
+        masses[:, :n, 1::2].sub_(qs.unsqueeze(2))
+        masses[:, :n, 2].scatter_(-1, x, px - qx)
+        masses.clamp_(min=0)
+    else:  # as if each drafted token had been certain
+        masses[torch.arange(len(ps), device=ps.device).unsqueeze(1), blocks.judging, 1:, blocks.tokens] = 0
         if blocks.sampled:
             left, tree_values = refused_in_turn(blocks, ps, qs)
-        masses = torch.stack([ps, left, lowered, left], 2)
-    else:
-        residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
-        lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-        weights = _parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
-        weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
-        masses = torch.stack([ps, residual, lowered, weighted], 2)
+            masses[:, :, 1::2] = left.unsqueeze(2)
+    masses = torch.where(masses.sum(-1, keepdim=True) > NOTHING, masses, ps.unsqueeze(2))
     drawn = draw(masses, _uniforms(blocks, settings))  # [B, N + 1, 4]
-    emissions = torch.cat([best(blocks.target).unsqueeze(-1), drawn], -1)  # [B, N + 1, 5]
+    emissions = torch.cat([ids[:, : n + 1, :1], drawn], -1)  # [B, N + 1, 5]
     return {
         "p": px.squeeze(-1),
         "q": qx.squeeze(-1),
-        "support": (ps > 0).sum(-1),
+        "best_q": qs.gather(-1, at_nodes(ids, blocks.judging, n)),
+        "support": torch.linalg.vector_norm(ps, 0, -1),  # the number of entries that are not 0
         "emissions": emissions,
         "emission_p": ps.gather(-1, emissions),
         **tree_values,
@@ -210,7 +226,7 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
 
 
 def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
-    """Return uniforms [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share one."""
+    """Return uniforms [B, N + 1, 4] for the samples; the last three share one."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     if blocks.trees is None:
@@ -222,77 +238,55 @@ def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
     return on_device(np.stack([plain, residual, residual, residual], -1), device)
 
 
-def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
-    """Return the mass [B, N, V] if there is any, otherwise p, and p for the last row: [B, N + 1, V]."""
-    usable = mass.sum(-1, keepdim=True) > 1e-9
-    return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)
-
-
-def _records(
-    found: dict[str, np.ndarray],
-    settings: Settings,
-    starts: Sequence[int],
-    vocabulary: int,
-    trees: Trees | None,
-    passes: np.ndarray | None,
-    *,
-    sampled: bool = False,
-) -> list[Speculation]:
-    """Return one record per chain with the columns that all rules need. `found` has the columns of `_decide`."""
-    n = found["tokens"].shape[1]
-    fields = {
-        "tokens": found["tokens"].astype(np.int32),
-        "top_ids": found["listed_ids"][:, : n + 1].astype(np.int32),
-        "top_logits": found["listed_logits"][:, : n + 1],
-    }
+def _records(blocks: DraftBatch, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
+    """Return one record per draft, with the columns of `_decide`."""
+    n, trees, columns = blocks.tokens.shape[1], blocks.trees, _typed(found)
+    columns["top_ids"] = found["listed_ids"][:, : n + 1].astype(np.int32)
+    columns["top_logits"] = found["listed_logits"][:, : n + 1]
     if settings.temperature == 0:  # all candidates are one token
-        fields["emissions"] = fields["top_ids"][..., :1].repeat(len(Emission), -1)
-    else:
-        names = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
-        fields |= {name: found[name] for name in names if name in found}
-        fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions", *EMITTED) if name in found}
-        fields["coins"] = _coins(settings, starts, [chain(n)] * len(starts) if trees is None else trees.parents)
-    if passes is not None:
-        fields["drafter_passes"] = passes
+        columns["emissions"] = columns["top_ids"][..., :1].repeat(len(Emission), -1)
+    if blocks.passes is not None:
+        columns["drafter_passes"] = blocks.passes
+    if blocks.by is not None:
+        columns["drafted_by"] = np.full((len(blocks.starts), n), blocks.by, np.int32)
     records = []
-    for i, start in enumerate(starts):
-        columns = dict(_shared(n, vocabulary))
+    for i, start in enumerate(blocks.starts):
+        own = dict(_shared(n, blocks.target.shape[-1]))
         if trees is not None:
             parents = trees.parents[i]
-            columns |= {"parents": np.array(parents, np.int32), "depths": depths_of(parents)}
-            columns |= {"siblings": siblings_of(parents), "budgets": trees.budgets[i]}
-            columns |= {} if trees.draws is None else {"draws": trees.draws[i]}
-        columns |= {name: fields[name][i] for name in fields}
-        records.append(Speculation(start, settings.temperature, sampled, columns))
+            own |= {"parents": np.array(parents, np.int32), "depths": depths_of(parents)}
+            own |= {"siblings": siblings_of(parents), "budgets": trees.budgets[i]}
+            own |= {} if trees.draws is None else {"draws": trees.draws[i]}
+        if settings.temperature > 0:
+            own["coins"] = _coins(settings.seed, start, own["parents"])
+        own |= {name: values[i] for name, values in columns.items()}
+        records.append(Speculation(start, settings.temperature, blocks.sampled, own))
     return records
 
 
 def _completed(records: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    integers = ("ranks", "draft_ids", *EMITTED)
-    fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
-    if settings.temperature > 0:
-        fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
-    else:
+    """Return the records with the columns of `standing`."""
+    columns = _typed(found)
+    if settings.temperature == 0:
         z1 = np.stack([record.top_logits[:, :1] for record in records])
-        fields["emission_z"] = z1.repeat(len(Emission), -1)
-        fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
-        fields["coins"] = _coins(settings, [each.start for each in records], [each.parents for each in records])
-        if "logsumexp" in found:
-            fields["emission_p"] = np.exp(z1 - found["logsumexp"][..., None]).repeat(len(Emission), -1)
-            fields["logsumexp_t"] = found["logsumexp"]
-    return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(records)]
+        columns["emission_z"] = z1.repeat(len(Emission), -1)
+        columns["emission_ranks"] = np.ones(columns["emission_z"].shape, np.int32)
+        columns["emission_p"] = np.exp(z1 - found["logsumexp"][..., None]).repeat(len(Emission), -1)
+        columns["logsumexp_t"] = found["logsumexp"]
+        columns["coins"] = np.stack([_coins(settings.seed, each.start, each.parents) for each in records])
+    return [record.with_columns({name: columns[name][i] for name in columns}) for i, record in enumerate(records)]
 
 
-def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-    """Return coins, float64 [B, N]; unused at temperature 0. `branches` are the parents of each draft's nodes."""
-    seed, coins = settings.seed, []
-    for start, parents in zip(starts, branches, strict=True):
-        n = len(parents)
-        if parents is chain(n):
-            coins.append(round_uniforms(seed, start, Purpose.COIN, n))
-        else:
-            coins.append(tree_uniforms(seed, start, Purpose.COIN, [int(parent) for parent in parents]))
-    return np.stack(coins)
+def _typed(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns of a Speculation among these, in their dtypes."""
+    return {name: found[name].astype(COLUMNS[name].dtype, copy=False) for name in found if name in COLUMNS}
+
+
+def _coins(seed: int, start: int, parents: np.ndarray) -> np.ndarray:
+    """Return coins, float64 [N]; unused at temperature 0."""
+    if parents is chain(len(parents)):  # as below, but faster
+        return round_uniforms(seed, start, Purpose.COIN, len(parents))
+    return tree_uniforms(seed, start, Purpose.COIN, parents.tolist())
 
 
 @lru_cache(maxsize=64)
@@ -388,7 +382,7 @@ def _divergences(
     h_middle = math.log(2) - middle.mul_(logs_in_middle).sum(-1).mul_(0.5)
     total_variation = torch.sub(ps, qs, out=room[:, :n]).abs_().sum(-1).mul_(0.5)
     if judging is None:  # block verification's mass after each node; see `Speculation.block_mass`
-        weights = _parent_weights(px / qx)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of the draft below each node
+        weights = _weights(px / qx)[:, :-1].unsqueeze(-1)  # [B, N - 1, 1]
         mass = torch.mul(weights, laws[:, 1:n], out=room[:, : n - 1]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
         block_mass = pad(mass, (0, 1))[:, :n].to(wide(laws.device))
     else:
@@ -414,14 +408,11 @@ def _dot(one: Tensor, other: Tensor, room: Tensor) -> Tensor:
     return torch.mul(one, other, out=room[:, : one.shape[1]]).sum(-1)
 
 
-def _parent_weights(ratios: Tensor) -> Tensor:
-    """Return block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
-    if not ratios.shape[1]:
-        return ratios
-    carried = [torch.ones_like(ratios[:, 0])]
-    for ratio in ratios[:, :-1].unbind(1):
-        carried.append((carried[-1] * ratio).clamp_(max=1.0))
-    return torch.stack(carried, 1)
+def _weights(ratios: Tensor) -> Tensor:
+    """Return block verification's weight w = min(1, w_parent p/q) after each node of chains, from the ratios p/q, [B,
+    N]: their product so far over its largest value so far, which is at least 1."""
+    sums = ratios.to(wide(ratios.device)).log().cumsum(-1)
+    return (sums - sums.cummax(-1).values.clamp_(min=0)).exp().to(ratios.dtype)
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:

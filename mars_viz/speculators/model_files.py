@@ -112,7 +112,6 @@ class _Bar(tqdm):  # type: ignore[misc]
         self.tell: Callable[[], None] = lambda: None
 
     def update(self, n: float | None = 1) -> None:
-        """Count `n` more."""
         self.n += int(n or 0)
         self.tell()
 
@@ -142,27 +141,6 @@ def tokenizer_in(file: Path) -> PreTrainedTokenizerFast:
     architecture, contents, settings = get_gguf_tokenizer(str(file))
     backend, more = convert_gguf_tokenizer(architecture, contents)
     return PreTrainedTokenizerFast(tokenizer_object=backend, **settings, **more)
-
-
-def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) -> dict[str, Any]:
-    """Return what `from_pretrained` needs to read the weights; 'auto' takes the dtype that the header implies."""
-    from transformers import GgufConfig
-
-    return {
-        "pretrained_model_name_or_path": file.parent,
-        "gguf_file": str(file.absolute()),  # a bare name would be looked for in the working directory first
-        "config": config,
-        "dtype": devices.DTYPES[header_of(file).computed] if dtype == "auto" else dtype,
-        "quantization_config": GgufConfig(dequantize=True),
-    }
-
-
-def scale_rotary(model: PreTrainedModel, file: Path) -> None:
-    """Divide the frequencies by Llama 3's factors, which transformers' reader leaves out."""
-    factors = header_of(file).tensors.get("rope_freqs.weight")
-    rotary = getattr(model.base_model, "rotary_emb", None)
-    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.n_elements:
-        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(factors.data.copy()).to(rotary.inv_freq)
 
 
 def gguf_note(name: str, model: PreTrainedModel) -> str:
@@ -397,7 +375,15 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
     config = config_of(name, place)
     what: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     if place.is_file():
-        what = arguments(place, config, dtype)
+        from transformers import GgufConfig
+
+        what = {
+            "pretrained_model_name_or_path": place.parent,
+            "gguf_file": str(place.absolute()),  # a bare name would be looked for in the working directory first
+            "config": config,
+            "dtype": devices.DTYPES[header_of(place).computed] if dtype == "auto" else dtype,
+            "quantization_config": GgufConfig(dequantize=True),
+        }
     auto = AutoModelForCausalLM if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModelForMultimodalLM
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would list the weights of an image encoder that is left out
@@ -410,8 +396,11 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
             f"{name} holds no weights for {len(missing)} parts of {type(model).__name__}, such as {missing[0]}; save "
             "the whole model there with save_pretrained."
         )
-    if place.is_file():
-        scale_rotary(model, place)
+    factors = header_of(place).tensors.get("rope_freqs.weight") if place.is_file() else None
+    rotary = getattr(model.base_model, "rotary_emb", None)
+    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.n_elements:
+        # Llama 3's factors, which transformers' reader leaves out
+        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(factors.data.copy()).to(rotary.inv_freq)
     return model
 
 

@@ -26,20 +26,16 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
-from mars_viz.speculators.drafter_names import (
-    Dflash,
+from mars_viz.speculators.drafters import (
     Eagle3,
-    Layers,
     Mixed,
     Model,
     NamedDrafter,
     Ngram,
-    ReadsTarget,
-    ReadsText,
-    Transformers,
     Trimmed,
-    any_drafter,
     chains_alone,
+    drafter_named,
+    settings_of,
 )
 
 _WORD = r"[A-Za-z0-9][\w.-]*"
@@ -72,8 +68,8 @@ def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter:
     """Return the drafter of this name, for None the target's own: of the built-in target the built-in drafter, of
     another an EAGLE-3 head that comes with the product, else prompt lookup. Raises BadInput."""
     if drafter is not None:
-        return any_drafter(str(drafter))
-    return Model() if target is None else Eagle3() if demo.head_for(str(target)) else Ngram()
+        return drafter_named(str(drafter))
+    return Model() if target is None else Eagle3() if demo.head_for("eagle3", str(target)) else Ngram()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,6 @@ class Pair:
 
     @property
     def server(self) -> str:
-        """The address of a served target; empty for others."""
         return server_named(self.target)
 
     @property
@@ -93,13 +88,7 @@ class Pair:
         """The drafter, or of two mixed ones the second."""
         if not isinstance(self.drafter, Mixed):
             return self.drafter
-        main = self.drafter.second or drafter_for(self.target, None)
-        if isinstance(main, Ngram):
-            raise SettingError(
-                f"This target has no drafter of its own; name one: {self.drafter.first.name}+MODEL, a hub id or a "
-                "folder."
-            )
-        return main
+        return self.drafter.second or self._own(f"{self.drafter.first.name}+MODEL")
 
     @property
     def whole(self) -> NamedDrafter:
@@ -107,20 +96,18 @@ class Pair:
         main = self.main
         if not isinstance(main, Trimmed):
             return main
-        whole = drafter_for(self.target, main.of or None)
-        if isinstance(whole, Ngram):
-            raise SettingError(
-                f"{main.name} does not say which drafter is trimmed; write trimmed:m={main.m},of=MODEL, a hub id or a "
-                "folder."
-            )
-        return whole
+        return main.parts[-1] if main.of else self._own(f"trimmed:m={main.m},of=MODEL")
+
+    def _own(self, remedy: str) -> NamedDrafter:
+        if isinstance(own := drafter_for(self.target, None), Ngram):
+            raise SettingError(f"This target has no drafter of its own; name one: {remedy}, a hub id or a folder.")
+        return own
 
     @property
     def models(self) -> list[str]:
-        """The names of models to load here, without the built-in ones."""
-        whole = self.whole
-        named = (None if self.server else self.target, whole.name if isinstance(whole, Model) else None)
-        return [str(name) for name in named if name]
+        """The names of all models and checkpoints to load here, without the built-in ones."""
+        target = None if self.server else self.target
+        return [str(name) for name in (target, *(part.model for part in self.drafter.parts)) if name]
 
     @property
     def never_stopped(self) -> str:
@@ -152,17 +139,17 @@ def pair_named(target: ModelName, drafter: ModelName) -> Pair:
 def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: str, folders: bool = True) -> Pair:
     """Return the pair of these names. Raises BadInput, with the remedy, if it cannot work on any machine. None is the
     built-in model. Without `folders` only ids on the hub are taken, and no folder is looked for."""
-    pair = Pair(target, drafter_for(target, drafter))
-    named, whole, server = pair.drafter, pair.whole, pair.server
+    pair = pair_named(target, drafter)
+    whole, server = pair.whole, pair.server
     if server and not folders:
         raise SettingError(NO_SERVER)
-    if server and isinstance(whole, ReadsTarget | Layers | Transformers):
+    if server and whole.reads_inside:
         raise SettingError(
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
         )
-    if isinstance(whole, Model) and whole.name:
-        if server_named(whole.name):
+    if isinstance(whole, Model) and whole.head:
+        if server_named(whole.head):
             raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
         if target is None:
             raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
@@ -171,29 +158,13 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
     for name in pair.models:
         local_place(name) if folders else check_id(name)
-    head = whole.head if isinstance(whole, ReadsTarget) else None
-    if isinstance(whole, Dflash) and not head and target is not None:
+    if whole.family in demo.HEADS and not whole.head and demo.head_for(whole.family, target) is None:
+        own = " or ".join(each or "the built-in target" for each in demo.HEADS[whole.family])
         raise ModelError(
-            "dflash alone is the drafter of the built-in target; name the folder of one that was trained for "
-            f"{shortened(str(target))}: dflash:DIR."
+            f"{whole.family} alone is the drafter of {own}; name the folder of one that was trained for "
+            f"{shortened(str(target))}: {whole.family}:{settings_of(type(whole))[0].example}."
         )
-    if isinstance(whole, Eagle3) and not head and demo.head_for(None if target is None else str(target)) is None:
-        raise ModelError(
-            "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
-            f"for {shortened(str(target))}: eagle3:HEADDIR."
-        )
-    if head:
-        is_place(head) if folders else check_id(head)
-    if isinstance(whole, Transformers):
-        if not whole.head:
-            raise SettingError(
-                "hf needs an assistant model or an option of transformers' generate: hf:MODEL, for instance, or "
-                "hf:prompt_lookup_num_tokens=4."
-            )
-        if whole.assistant and (not folders or not is_place(whole.assistant)):
-            check_id(whole.assistant)
-    texts = (named.first, pair.main) if isinstance(named, Mixed) else (named,)
-    if not folders and any(isinstance(each, ReadsText) and each.text for each in texts):
+    if not folders and any(part.text for part in pair.drafter.parts):
         raise SettingError(
             f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it out."
         )

@@ -136,11 +136,9 @@ class CachedModel:
         return logits
 
     def chain(self, input_ids: Tensor, count: int, pick: Pick, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Draft `count` tokens after the ids; see `Network.chain`."""
         return self._network.chain(input_ids, self.ends, count, pick, uniforms, self._rows.slots)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Record the tokens that were read after each of the last prefixes."""
         self._rows.note(self._asked, drafted)
 
 
@@ -157,7 +155,6 @@ class ModelTarget(CachedModel, Target):
     """A local causal language model, which scores drafts in one pass over the tokens that its cache lacks."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
-        """Return raw float32 logits [B, N + 1, V] after each prefix and each of the tokens [B, N] that follow."""
         ids, count = self.rewind(prefixes), tokens.shape[1]
         return self.logits(torch.cat([ids, tokens], 1) if count else ids, rows=count + 1)
 
@@ -247,7 +244,6 @@ class LoggedDrafter(TextDrafter):
         self._drafts = dict(zip(text.prefixes, (each.drafted for each in text.rounds), strict=True))
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
-        """Return at most `count` tokens of the logged draft."""
         return self._drafts[prefix][:count]
 
 
@@ -271,12 +267,10 @@ class EngineTarget(Target):
         self.ties = 0  # number of resolved ties; at each the token's logit is raised just above the best one
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Let the target read the prompts."""
         if self._target is not None:
             self._target.prefill(prompts)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Pass the tokens to the target."""
         if self._target is not None:
             self._target.observe(drafted)
 

@@ -19,13 +19,11 @@ class TransformersTokenizer:
     """A model's tokenizer and chat template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: str):
-        """`model` is the target's name, for messages."""
         self.library, self._model = tokenizer, model
         self.pieces = TokenizerPieces(tokenizer)
 
     @property
     def has_template(self) -> bool:
-        """True if the tokenizer has a chat template."""
         return bool(self.library.chat_template)
 
     def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> tuple[int, ...]:

@@ -248,11 +248,10 @@ TREE_COLUMNS = frozenset((OWN_Q, *(name for *names, _ in _OF_DRAWN for name in n
 """All columns that only rules for trees read."""
 
 
-def tree_columns(blocks: DraftBatch, settings: Settings, laws: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-    """Return those of these columns that exist for trees above temperature 0, [B, N] or [B, N + 1], by name. `laws` [B,
-    2N + 1, V] are those that tokens were drawn from, the target's rows first."""
-    assert blocks.trees is not None
-    n, columns = blocks.tokens.shape[1], dict[str, Tensor]()
+def tree_columns(blocks: DraftBatch, settings: Settings, names: Collection[str]) -> dict[str, Tensor]:
+    """Return those of these columns that exist for trees above temperature 0, [B, N] or [B, N + 1], by name."""
+    assert blocks.laws is not None
+    n, laws, columns = blocks.tokens.shape[1], blocks.laws, dict[str, Tensor]()
     if not blocks.sampled:
         if OWN_Q not in names:
             return {}

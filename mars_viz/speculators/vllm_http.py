@@ -90,7 +90,6 @@ class Server:
         return rows_of_texts
 
     def written(self, prompt: Prefix, new_tokens: int, *, with_logits: bool = True) -> ServedText:
-        """Return its own greedy text after a prompt. Raises ModelError."""
         body = self._body([[*prompt]]) | {"max_tokens": new_tokens, "return_token_ids": True}
         if not with_logits:
             del body["logprobs"]
@@ -125,7 +124,6 @@ class Server:
 
     @contextmanager
     def _well_laid_out(self) -> Iterator[None]:
-        """Turn an invalid answer into a ModelError."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

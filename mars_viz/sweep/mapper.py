@@ -144,9 +144,9 @@ class LocalMapper:
         target, strict, dial = rule_named("strict"), made.rule, settings.dial
         if not made.span.over:
             strict = strict_reference(made.rule, settings.temperature)
-            dial = None if strict.dial is None else strict.dial.strict
+            dial = strict.strict
         text = walked(strict, dial)
-        own = text if strict is target else walked(target, None if target.dial is None else target.dial.strict)
+        own = text if strict is target else walked(target, target.strict)
         return ReferenceTexts(text, own, self._text, self._ending.ended)
 
     def _text(self, token_ids: tuple[int, ...]) -> str:

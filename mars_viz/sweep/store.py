@@ -20,11 +20,10 @@ from mars_viz.errors import BadInput, RunFileError, StorageError, contained, dis
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
-from mars_viz.sweep import shards, texts
+from mars_viz.sweep import texts
 from mars_viz.sweep.columns import Lines, schema
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
-from mars_viz.sweep.shards import DataSet
-from mars_viz.sweep.texts import PromptTexts
+from mars_viz.sweep.texts import DataSet, PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
 _FURTHER = 100  # maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each
@@ -45,7 +44,7 @@ class SweepStore:
     def finished(self) -> int:
         """Return the number of finished prompts, the first of the set. Raises BadInput if files are missing."""
         files = self.results.files
-        start = len(files.batches) * shards.BATCH
+        start = len(files.batches) * texts.BATCH
         later = sorted(each for each in files.singles if each >= start)
         if sorted(files.batches) != list(range(len(files.batches))) or later != list(range(start, start + len(later))):
             raise RunFileError(
@@ -59,7 +58,7 @@ class SweepStore:
             if read is not None:
                 self.texts.write(index, read.line(index))
             self.results.write(index, lines)
-            if index % shards.BATCH == shards.BATCH - 1:
+            if index % texts.BATCH == texts.BATCH - 1:
                 self._merge()
 
     def tidy(self) -> None:
@@ -74,7 +73,7 @@ class SweepStore:
                 remove_leftovers(self.texts.folder)
                 for index in self.texts.files.singles:
                     if self.results.files.holding(index) is None:
-                        (self.texts.folder / shards.prompt_file(index)).unlink(missing_ok=True)
+                        (self.texts.folder / texts.prompt_file(index)).unlink(missing_ok=True)
             self._merge()
 
     def _merge(self) -> None:

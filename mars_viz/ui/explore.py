@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -14,7 +15,6 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
-from mars_viz.components.explorer.pins import Pins
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.exploration import shown, whole_threshold_map
@@ -118,19 +118,26 @@ def _close(session: Session) -> None:
 @faults.drawn
 def mapping(session: Session, run: Run) -> None:
     """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
-    tab_jobs.find_map(session)
-    if session.filling is not None and session.filling[0] == session.view.run:
+    run_id, worker, mapped = session.view.run, tab_jobs.shared_worker(), run.map
+    shared = worker.find(tab_jobs.map_of(run_id))
+    if shared is not None and not shared.progress.state.finished and session.filling != (run_id, shared):
+        worker.join(shared)  # of another tab
+        session.filling = run_id, shared
+    if session.filling is not None and session.filling[0] == run_id:
         job = session.filling[1]
-        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+        tab_jobs.watch(
             job,
             lambda: (job.progress.exact, tab_jobs.known(job.progress.exact, job.progress.so_far)),
             keeps="Keeps what was mapped; it can go on later",
         )
-    elif reason := tab_jobs.why_not_mapped(session, run):
+        return
+    has_dial = mapped is not None or rule_named(run.settings.rule).dial is not None
+    if has_dial and run.rounds and not (mapped and mapped.complete) and not tab_jobs.why_not_again(session, run):
+        missing = "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
         words, button = st.columns([6, 1], vertical_alignment="center")
-        words.caption(markdown(reason))
+        words.caption(markdown(tab_jobs.known(mapped.known, run) if mapped else missing))
         if button.button(
-            "Continue" if run.map else "Map the dial",
+            "Continue" if mapped else "Map the dial",
             width="stretch",
             key="map-on",
             help="Finds out what every other setting writes, for two minutes; other visitors' decodes go first",
@@ -166,27 +173,11 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
 
 def followed(session: Session, run: Run) -> ExplorerState:
     which_dial(session, run)
-    view = session.view
-    state = explorer(
-        run,
-        dial=view.dial,
-        overlay=view.overlay,
-        selected=view.selected,
-        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
-        gamma=view.gamma,
-        cuts=view.cuts,
-        pins=Pins(view.pin_token, view.pin_dial),
-    )
-    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
-    session.view = replace(
-        view,
-        dial=moved,
-        overlay=state.overlay,
-        selected=state.selected,
-        gamma=state.gamma,
-        pin_token=state.pins.token,
-        pin_dial=state.pins.setting,
-    )
+    view, own = session.view, ("dial", "overlay", "selected", "gamma", "pin_token", "pin_dial")
+    place: dict[str, Any] = {name: getattr(view, name) for name in own}
+    state = explorer(run, key=f"explorer-{view.run}{'-cuts' * view.cuts}", cuts=view.cuts, **place)
+    moved = {name: getattr(state, name) for name in own}
+    session.view = replace(view, **moved | {"dial": None if state.dial == recorded_at(run, view.cuts) else state.dial})
     return state
 
 

@@ -55,9 +55,9 @@ def text(name: str) -> Any:
     return parameter(name, str, str, "")
 
 
-def number(name: str, default: float | None = None, low: float = -math.inf, high: float = math.inf) -> Any:
-    """Return a field for a finite number within these bounds."""
-    return option(default, kind=float, low=low, high=high, link=name)
+def number(name: str) -> Any:
+    """Return a field for a finite number; None by default."""
+    return option(None, kind=float, link=name)
 
 
 def whole(name: str, below: int = 10**9) -> Any:

@@ -21,8 +21,7 @@ from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
-from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
-from mars_viz.rules import rule_named
+from mars_viz.race import ABOUT, Race, RaceEntry, RaceLane, RaceStore, Racing, check_race, list_races, load_race
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import CHAIN, draft_words
@@ -31,28 +30,17 @@ from mars_viz.ui import decode_form, documents, faults, links, models_form, navi
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
 from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, popover
-from mars_viz.ui.jobs.models import LEFT, Job, JobState
+from mars_viz.ui.jobs.models import LEFT, Job, JobState, P
 from mars_viz.ui.jobs.tasks import Decoded, Raced, decode_job, finished_job, race_job
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import Session, bound, current_session
-from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 
-def races() -> dict[str, RaceEntry]:
-    """Return the races that can be replayed by name: the server's, newest first, then the samples."""
-    return {entry.path.name: entry for entry in (*reversed(race_store().list()), *list_races(samples.RACES))}
-
-
 def race_store() -> RaceStore:
-    return _race_store(default_folders.races()).seen_by(rights.sees())
-
-
-@st.cache_resource(show_spinner=False)
-def _race_store(folder: Path) -> RaceStore:
-    return RaceStore(folder)
+    return tab_jobs.opened(RaceStore, default_folders.races()).seen_by(rights.sees())
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -118,33 +106,17 @@ class LivePageState(ItemsState):
         if not ItemsState.arrive(self, session, parameters):  # super() does not work in a class with slots
             return False
         self.notices[:] = [complaint for complaint in self.notices if complaint not in session.models_notices]
-        self.shown = self.view.race
-        if self.view.run:
-            self._pick_up(self.view.run)
-        worker = tab_jobs.shared_worker()
-        racing = worker.find(self.shown)
-        if racing is not None and rights.owns(racing.maker) and isinstance(racing.progress, Raced):
+        self.shown, name = self.view.race, self.view.run
+        if (racing := _joined(self.shown, Raced)) is not None:
             self.race, self.racing, self.shown = racing, self.shown, ""
-            worker.join(racing)
-        return True
-
-    def _pick_up(self, name: str) -> None:
-        """Show the decode of that name, or the saved run as a finished decode."""
-        job = tab_jobs.shared_worker().find(name)
-        if job is not None and rights.owns(job.maker) and isinstance(job.progress, Decoded):
-            tab_jobs.shared_worker().join(job)
+        try:
+            job = (_joined(name, Decoded) or _saved_decode(name)) if name else None
+        except BadInput as error:
+            self.notices.append(str(error))
         else:
-            try:
-                saved = tab_jobs.run_store().find(name)
-                if saved.standing is RunStatus.GROWING:
-                    why = "The link's run is being decoded by another server; load this page again when it is done."
-                    raise SettingError(why)
-                assert saved.path is not None
-                job = finished_job(read(saved.path), name)
-            except BadInput as error:
-                self.notices.append(str(error))
-                return
-        self.job, self.run, self.opening = job, name, job.progress.prompt
+            if job is not None:
+                self.job, self.run, self.opening = job, name, job.progress.prompt
+        return True
 
     def address_of(self, show: Show) -> LiveView:
         """Return the link of a view: its content, and any unfinished job, because a reloaded tab finds its job by the
@@ -179,19 +151,18 @@ class LivePageState(ItemsState):
             tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, request: DecodeRequest) -> None:
-        chosen = self._checked(request)
-        if chosen is None:
+        if (chosen := self._checked(request)) is None:
             return
-        if rule_named(chosen.rule).dial is None:
-            self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
-        elif chosen.control is not None:
-            self.notices.append(BY_THE_CLOCK)
-        else:
-            make = partial(Racing, prompt=request.prompt, settings=chosen, chat=request.chat, history=request.history)
-            self.racing = new_name("race")
-            destination = (default_folders.races(), self.racing, visitors.mark())
-            self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
-            tab_jobs.shared_worker().submit(self.race, self.racing)
+        try:
+            check_race(chosen)
+        except BadInput as error:
+            self.notices.append(str(error))
+            return
+        make = partial(Racing, prompt=request.prompt, settings=chosen, chat=request.chat, history=request.history)
+        self.racing = new_name("race")
+        destination = (default_folders.races(), self.racing, visitors.mark())
+        self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
+        tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def settle(self) -> None:
         if self.race is not None and self.race.progress.state.finished:
@@ -206,33 +177,48 @@ class LivePageState(ItemsState):
         return decode_form.checked(self.notices, request, under_way=self.waits_for is not None)
 
 
+def _joined(name: str, kind: type[P]) -> Job[P] | None:
+    """Join this tab to the job of that name and kind, if the browser may, and return it."""
+    job = tab_jobs.shared_worker().find(name)
+    if job is None or not rights.owns(job.maker) or not isinstance(job.progress, kind):
+        return None
+    tab_jobs.shared_worker().join(job)
+    return job
+
+
+def _saved_decode(name: str) -> Job[Decoded]:
+    """Return a saved run as a finished decode. Raises BadInput if it cannot be opened."""
+    saved = tab_jobs.run_store().find(name)
+    if saved.standing is RunStatus.GROWING:
+        raise SettingError("The link's run is being decoded by another server; load this page again when it is done.")
+    assert saved.path is not None
+    return finished_job(read(saved.path), name)
+
+
 def stream(page_state: LivePageState, busy: bool) -> None:
     """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
     drawn."""
     job = page_state.job
     assert job is not None  # otherwise the races are shown
-    progress = job.progress
-    state = progress.state
-    words, button = st.columns([6, 1], vertical_alignment="center")
-    share = 1.0  # the text may end before the limit
-    if state is not JobState.DONE:
-        share = min(share, progress.tokens / progress.settings.max_new_tokens)
-    share, sentence = tab_jobs.going(job, share, decoding(progress))
-    words.progress(share, markdown(sentence))
+    progress, state = job.progress, job.progress.state
+    done = state is JobState.DONE  # the text may end before the limit
+    share = 1.0 if done else min(1.0, progress.tokens / progress.settings.max_new_tokens)
     if not state.finished:
-        stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
-    elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(progress.saved and page_state.run, progress.run)
+        tab_jobs.progress(job, lambda: (share, decoding(progress)), "Cancel", "Saves the rounds so far")
+    else:
+        words, button = st.columns([6, 1], vertical_alignment="center")
+        words.progress(share, markdown(decoding(progress)))
+        if progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
+            explore(progress.saved and page_state.run, progress.run)
     theme.note(progress.error, progress.unsaved)
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(tiles(run))
         lanes.show(lanes.live_payload(run, progress.prompt, page_state.run), key="live-stream")
-    if progress.run is not None:
-        request = tab_jobs.follow_up(current_session(), progress.run)
-        if request is not None:
-            page_state.decode(request)
-            st.rerun(scope="app")
+    run = progress.run
+    if run is not None and (request := tab_jobs.follow_up(current_session(), run)) is not None:
+        page_state.decode(request)
+        st.rerun(scope="app")
     released(page_state, busy)
 
 
@@ -253,7 +239,8 @@ def race(page_state: LivePageState) -> None:
     if page_state.race is not None:
         faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
         return
-    entries, folder = races(), default_folders.races()
+    store, folder = race_store(), default_folders.races()
+    entries = {entry.path.name: entry for entry in (*reversed(store.list()), *list_races(samples.RACES))}
     sample = next((name for name, entry in entries.items() if entry.path.parent != folder), next(iter(entries), ""))
     name = page_state.shown if page_state.shown in entries else sample
     if page_state.shown and name != page_state.shown:
@@ -265,7 +252,7 @@ def race(page_state: LivePageState) -> None:
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     # in one row, also on a phone
     actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
-    deleted = [_race_item(entry) for entry in reversed(race_store().deleted())]
+    deleted = [_race_item(entry) for entry in reversed(store.deleted())]
     here = [each for each in deleted if each.key in page_state.deleted]
     draw_deleted(page_state, here)
     draw_bin(page_state, [each for each in deleted if each not in here])
@@ -304,7 +291,7 @@ def _race_item(entry: RaceEntry) -> Item:
 
 
 def _racing(job: Job[Raced], name: str) -> None:
-    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
+    tab_jobs.progress(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
     now = job.progress
     lanes.show(lanes.racing_payload(now.texts, now.prompt, now.settings, name), key="race-lanes")
 
@@ -346,11 +333,11 @@ def tiles(run: Run | None) -> list[Tile]:
     timed = f"Over the wall clock of the decode, without the prompt's pass and with recording{note}"
     accepted = f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else "–"
     return [
-        Tile("Tokens", number(tokens), "Emitted so far; exact"),
-        Tile("τ, tokens per round", tau, "Tokens per target pass; exact"),
-        Tile("Tokens/s, measured", pace, timed),
-        Tile("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
-        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+        ("Tokens", number(tokens), "Emitted so far; exact"),
+        ("τ, tokens per round", tau, "Tokens per target pass; exact"),
+        ("Tokens/s, measured", pace, timed),
+        ("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
+        ("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
     ]
 
 
@@ -386,7 +373,13 @@ def page() -> None:
     busy = page_state.waits_for is not None
     request = ask(page_state)
     theme.note(*page_state.notices)
-    show = view(page_state)
+    show = Show.RACE  # without a decode there is no switch
+    if page_state.job is not None:
+        st.session_state.setdefault(VIEW, Show.DECODE)
+        labels = {Show.DECODE: "Live text", Show.RACE: "Races"}
+        how: dict[str, Any] = {"key": VIEW, "required": True, "label_visibility": "collapsed"}
+        chosen = st.segmented_control("Show", list(Show), format_func=lambda each: markdown(labels[each]), **how)
+        show = chosen or Show.DECODE
     if show is Show.DECODE:
         faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(page_state, busy)
     else:
@@ -395,19 +388,6 @@ def page() -> None:
         race(page_state)
     device(request)
     navigation.write_link(to_parameters(page_state.address_of(show)))
-
-
-def view(page_state: LivePageState) -> Show:
-    """Draw the switch between the decode and the races, and return the choice; without a decode there is no switch."""
-    if page_state.job is None:
-        return Show.RACE
-    st.session_state.setdefault(VIEW, Show.DECODE)
-    labels = {Show.DECODE: "Live text", Show.RACE: "Races"}
-    choice = st.segmented_control(
-        "Show", list(Show), format_func=lambda show: markdown(labels[show]), key=VIEW, required=True,
-        label_visibility="collapsed",
-    )  # fmt: skip
-    return choice or Show.DECODE
 
 
 def ask(page_state: LivePageState) -> DecodeRequest:

@@ -15,9 +15,9 @@ from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed
-from mars_viz.speculators.drafter_names import Model, ReadsTarget, drafter_named
+from mars_viz.speculators.drafters import Model
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
-from mars_viz.ui import faults, links, tab_jobs, theme, visitors
+from mars_viz.ui import links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import option_field
 from mars_viz.ui.documents import draw as draw_blocks
@@ -47,13 +47,8 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
     """Return the choice in a link, based on the server's default `begun`. Problems are added to `complaints`."""
     values = links.values_in(BackendChoice, parameters, complaints)
     target, drafter = (values.pop(name, "").strip() for name in NAMES)
-    models = _linked_models(target, drafter, complaints) if target or drafter else None
-    if models is not None:
-        values |= {"target": models.target, "drafter": models.drafter, "folders": models.folders}
-    return replace(begun, **values)
-
-
-def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
+    if not target and not drafter:
+        return replace(begun, **values)
     target = "" if target == demo.BUILT_IN else target
     try:
         if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
@@ -69,15 +64,14 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
         choice = permitted(BackendChoice(target, drafter))
     except BadInput as error:
         complaints.append(str(error))
-        return None
-    if set(pair.models) - {SMOLLM2} or (
-        isinstance(pair.drafter, ReadsTarget) and pair.drafter.head
-    ):  # possibly on the hub
+        return replace(begun, **values)
+    if set(pair.models) - {SMOLLM2}:  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
         )
-    return choice
+    models = {"target": choice.target, "drafter": choice.drafter, "folders": choice.folders}
+    return replace(begun, **values | models)
 
 
 def permitted(choice: BackendChoice) -> BackendChoice:
@@ -118,9 +112,7 @@ def draw() -> None:
             if not rights.is_student():
                 _choose(session)
             if (job := session.models_job) is not None and not job.progress.state.finished:
-                faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
-                    job, lambda: (0.0, "Loading the models …"), key="stop-loading"
-                )
+                tab_jobs.watch(job, lambda: (0.0, "Loading the models …"), key="stop-loading")
             else:
                 _loaded(session)
     theme.note(*session.models_notices)
@@ -150,7 +142,7 @@ def _choose(session: Session) -> None:
     )
     chosen = replace(chosen, device=device, dtype=dtype, tree=now.tree)
     try:
-        if selected == OTHER and not chosen.target and drafter_named(chosen.drafter) is None:
+        if selected == OTHER and not chosen.target and isinstance(pair_named("", chosen.drafter).drafter, Model):
             raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
         if not chosen.folders:  # otherwise already known to the server, and named by a user with permission
             chosen = permitted(chosen)

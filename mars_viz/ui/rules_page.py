@@ -450,7 +450,7 @@ def _table(
     )
     if page_state.walking is not None and page_state.walking[0] == session.view.run:
         job = page_state.walking[1]
-        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+        tab_jobs.watch(
             job, lambda: walks_going_on(job.progress), "Cancel", keeps="Keeps the rules that are done", key="lab-cancel"
         )
     else:

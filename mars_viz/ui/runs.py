@@ -6,7 +6,7 @@ All text is escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,18 +16,17 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from mars_viz import default_folders, runlist, samples
+from mars_viz import default_folders, samples
 from mars_viz.analysis.metrics import run_facts, speed
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.reproduce import recipe
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import Order, Query, found, listed_runs, of_tab, tags_among
+from mars_viz.runlist import found, listed_runs, of_tab, tags_among
 from mars_viz.runstore import LONGEST_TITLE, ListedRun, RunOrigin, RunStatus
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -37,7 +36,7 @@ from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
 from mars_viz.ui.session import Session, bound, current_session
-from mars_viz.words import clipped, counted, exactly, number
+from mars_viz.words import clipped, counted, number
 
 T = TypeVar("T")
 
@@ -53,22 +52,7 @@ class RunsView:
 
     run: str = links.text("run")  # id of the run whose details are shown; empty for the list
     words: str = links.text("search")
-    rule: str = links.text("rule")  # name of a rule; empty for any, as in the next fields
-    drafter: str = links.text("drafter")
-    tree: str = links.text("tree")  # 'chains', 'trees' or a shape
-    temperature: float | None = links.number("temperature")
-    tags: tuple[str, ...] = links.parameter(
-        "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))), ",".join, ()
-    )  # runs must have all of these
     whose: str = links.one_of("from", "all", WHOSE)
-    order: Order = links.one_of("sort", Order.NEWEST)
-
-    @property
-    def query(self) -> Query:
-        """The search, except for one's own runs."""
-        origin = RunOrigin(self.whose) if self.whose in ("sample", "saved") else None
-        made = {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
-        return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
 
 
 @dataclass(slots=True)
@@ -114,7 +98,7 @@ def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
     ]
 
 
-def whose(folder: Path | None) -> str:
+def storage(folder: Path | None) -> str:
     """Return where runs are saved, and who sees and may change them. `folder` is None if the path must not be shown."""
     may = {MayDelete.MAKER: "Only the browser that made a run", MayDelete.EVERYBODY: "Everybody"}
     try:
@@ -127,75 +111,19 @@ def whose(folder: Path | None) -> str:
     return f"Saved {where}. {seen} {who}"
 
 
-ORDERS = {
-    Order.NEWEST: "Newest first",
-    Order.OLDEST: "Oldest first",
-    Order.TITLE: "By title",
-    Order.TAU: "Largest τ first",
-    Order.TOKENS: "Longest first",
-    Order.RULE: "By rule and dial",
-}
-ANY = "Any"
-SHAPES = {"": ANY, runlist.CHAINS: "Chains", runlist.TREES: "Trees"}
-
-
-def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
+def _finder(state: RunsPageState) -> None:
+    left, right = st.columns([6, 4.8], vertical_alignment="bottom")
     with left:
         st.session_state.setdefault("runs-search", state.view.words)
         words = st.text_input(
-            "Search", key="runs-search", type="search", live="100ms", placeholder="Words in title, prompt, tags or id",
-            label_visibility="collapsed",
+            "Search", key="runs-search", type="search", live="100ms", label_visibility="collapsed",
+            placeholder="Words in title, prompt, tags, rule or models",
         )  # fmt: skip
         state.change(words=words)
-    with middle.popover("Filter", width="stretch", key="runs-filter"):
-        _filters(state, runs)
-        clear = RunsView(run=state.view.run, order=state.view.order)
-        st.button("Clear all", key="runs-clear", on_click=_clear, args=(state, clear), disabled=state.view == clear)
-    with right:
-        _choice(state, "Sort", "order", list(Order), ORDERS.__getitem__, hidden=True)
-
-
-def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    _choice(state, "From", "whose", list(WHOSE), WHOSE.__getitem__)
-    rules = runlist.values_among(runs, lambda facts: facts.settings.rule)
-    _choice(state, "Rule", "rule", ["", *rules], _rule_title)
-    drafters = runlist.values_among(runs, lambda facts: facts.provenance.drafter)
-    _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
-    _choice(state, "Draft", "tree", ["", *runlist.shapes_among(runs)], lambda name: SHAPES.get(name, name))
-    temperatures: list[float | None] = [None, *runlist.values_among(runs, lambda facts: facts.settings.temperature)]
-    _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
-    tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
     bound(
-        st.multiselect, "Tags", "runs-tags", list(state.view.tags), lambda chosen: state.change(tags=tuple(chosen)),
-        options=tags, format_func=visible, placeholder="Any",
+        right.segmented_control, "From", "runs-whose", state.view.whose, lambda chosen: state.change(whose=chosen),
+        options=list(WHOSE), format_func=WHOSE.__getitem__, required=True, label_visibility="collapsed",
     )  # fmt: skip
-
-
-def _choice(
-    state: RunsPageState, label: str, name: str, options: Sequence[T], words: Callable[[T], str], hidden: bool = False
-) -> None:
-    """Draw a select box for a part of the view. Its value is added to the options if it is missing, because a link may
-    have a value that no run has."""
-    value = getattr(state.view, name)
-    bound(
-        st.selectbox, markdown(label), f"runs-{name}", value, lambda chosen: state.change(**{name: chosen}),
-        options=options if value in options else [*options, value],
-        format_func=lambda option: visible(words(option)), placeholder=ANY,
-        label_visibility="collapsed" if hidden else "visible",
-    )  # fmt: skip
-
-
-def _clear(state: RunsPageState, clear: RunsView) -> None:
-    state.look()
-    state.view, st.session_state["runs-search"] = clear, ""
-
-
-def _rule_title(name: str) -> str:
-    try:
-        return rule_named(name).title if name else ANY
-    except BadInput:
-        return name
 
 
 ROWS = 12  # number of visible rows
@@ -269,21 +197,22 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     if not runs:
         theme.note("There is no run here yet. Write a prompt on Explore or Live and press Decode; it is saved here.")
     else:
-        _finder(state, runs)
-        matches = found(runs, state.view.query, state.view.order)
-        if state.view.whose == "mine":
+        _finder(state)
+        whose = state.view.whose
+        matches = found(runs, state.view.words, RunOrigin(whose) if whose in ("sample", "saved") else None)
+        if whose == "mine":
             matches = made_here(matches)
-        hint = "Tick rows to open, compare or delete their runs."
+        hint = "Tick rows to open, compare or delete their runs. Click a column's name to sort by it."
         st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}. {hint}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
         selection = selected_runs(matches) if matches else []
         if not matches:
-            theme.note("No run matches. Press Clear all in Filter to see every run.")
+            theme.note("No run matches. Search for fewer words, or choose All.")
         with actions:
             _offer(session, state, selection)
     draw_bin(state, [each for each in deleted_items if each not in deleted_in_tab])
     store = tab_jobs.run_store()
-    st.caption(markdown(whose(store.folder if visitors.may_name_paths() else None)))
+    st.caption(markdown(storage(store.folder if visitors.may_name_paths() else None)))
 
 
 def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) -> None:
@@ -360,9 +289,9 @@ def _numbers(run: Run) -> None:
     untimed = pace.draft_share != pace.draft_share  # NaN
     share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
     prefill, decoding = (f"{number(each)}\u202fs" if each else "–" for each in (pace.prefill_seconds, pace.seconds))
-    first = theme.Tile("Prompt's pass, measured", prefill, "The first pass over the prompt")
-    rounds = theme.Tile("Decoding, measured", decoding, "Wall clock of all rounds")
-    drafting = theme.Tile("Drafting, measured", share, "Share of the rounds' time")
+    first = ("Prompt's pass, measured", prefill, "The first pass over the prompt")
+    rounds = ("Decoding, measured", decoding, "Wall clock of all rounds")
+    drafting = ("Drafting, measured", share, "Share of the rounds' time")
     theme.numbers([*tiles(run), first, rounds, drafting])
 
 

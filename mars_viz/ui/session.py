@@ -41,18 +41,14 @@ class Session:
     models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
-        """Read the link when the tab opens. Later links are written and not read.
-
-        A rerun may carry outdated parameters, which would move the dial back.
-        """
-        if not self.arrives():
-            return
-        opened = from_parameters(View, parameters)
-        self.view = opened.view
-        self.notices[:] = opened.complaints
+        """Read Explore's link when the tab opens."""
+        if self.arrives():
+            opened = from_parameters(View, parameters)
+            self.view, self.notices[:] = opened.view, opened.complaints
 
     def arrives(self) -> bool:
-        """Return True on the first call, which the first page of the tab makes."""
+        """Return True on the first call, which the first page of the tab makes. Later links are written and not read: a
+        rerun may carry outdated parameters, which would move the dial back."""
         first, self.arrived = not self.arrived, True
         return first
 
@@ -116,14 +112,13 @@ class PageState:
     names_run: ClassVar[bool] = True  # True if the link's run is the one that the tab shows on all pages
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
-        """Open the link and return True if this page is the first of the tab; see `Session.arrive`."""
+        """Open the link and return True if this page is the first of the tab; see `Session.arrives`."""
         if not session.arrives():
             return False
         if self.names_run:
             session.view = View(run=parameters.get("run", ""))
         opened = self.opened(parameters)
-        self.view = opened.view
-        self.notices[:] = opened.complaints
+        self.view, self.notices[:] = opened.view, opened.complaints
         return True
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[Any]:

@@ -31,24 +31,20 @@ async def lifespan(_: App) -> AsyncIterator[None]:
         message = str(error)
     if message:
         print(message, file=sys.stderr, flush=True)
-    _print_classroom()
+    if (classroom := server_class()) is not None:
+        try:
+            class_limits()
+        except BadInput as error:
+            print(error, file=sys.stderr)
+        jobs, tokens = counted(classroom.limits.jobs, "job"), classroom.limits.tokens
+        words = (
+            f"Classroom: a student's browser has {jobs} at once, {tokens} new tokens each. Anyone who opens this link"
+        )
+        link = door.link(address(), classroom)
+        print(f"{words} becomes a teacher, so keep it to yourself:\n{link}", file=sys.stderr, flush=True)
     if not st.get_option("server.headless"):  # Streamlit does not open a browser for an App
         webbrowser.open(address())
     yield
-
-
-def _print_classroom() -> None:
-    classroom = server_class()
-    if classroom is None:
-        return
-    try:
-        class_limits()
-    except BadInput as error:
-        print(error, file=sys.stderr)
-    jobs, tokens = counted(classroom.limits.jobs, "job"), classroom.limits.tokens
-    words = f"Classroom: a student's browser has {jobs} at once, {tokens} new tokens each. Anyone who opens this link"
-    link = door.link(address(), classroom)
-    print(f"{words} becomes a teacher, so keep it to yourself:\n{link}", file=sys.stderr, flush=True)
 
 
 def address() -> str:

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import streamlit as st
 from streamlit import runtime
-from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -24,9 +23,8 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.recording import Recording
-from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import RunStore, new_name
+from mars_viz.runstore import RunStore, Store, new_name
 from mars_viz.speculators import names
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import decode_form, faults, theme, visitors
@@ -38,6 +36,8 @@ from mars_viz.ui.jobs.tasks import Ways, decode_job, map_job
 from mars_viz.ui.jobs.worker import ModelProcess, Visitor, Worker
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
+
+S = TypeVar("S", bound=Store)
 
 
 @st.cache_resource(show_spinner=False)
@@ -68,18 +68,22 @@ def pace() -> float:
 def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
     """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is the saved run's; empty for a
     new one."""
-    record, store = partial(Recording, chat=request.chat, history=request.history), _store(default_folders.runs())
+    record, store = (
+        partial(Recording, chat=request.chat, history=request.history),
+        opened(RunStore, default_folders.runs()),
+    )
     return Ways(record, tasks.chart if maps else None, store, name or new_name(), visitors.mark())
 
 
 def run_store() -> RunStore:
     """Return the server's store of runs, restricted to those that this browser may see."""
-    return _store(default_folders.runs()).seen_by(rights.sees())
+    return opened(RunStore, default_folders.runs()).seen_by(rights.sees())
 
 
 @st.cache_resource(show_spinner=False)
-def _store(folder: Path) -> RunStore:
-    return RunStore(folder)
+def opened(kind: type[S], folder: Path) -> S:
+    """Return the server's store of that kind."""
+    return kind(folder)
 
 
 def start(session: Session, request: DecodeRequest) -> None:
@@ -120,26 +124,9 @@ def follow_up(session: Session, run: Run) -> DecodeRequest | None:
     return DecodeRequest(text, lambda: run.settings, models, True, run.conversation) if text else None
 
 
-def _map_of(run_id: str) -> tuple[str, ...]:
+def map_of(run_id: str) -> tuple[str, ...]:
     """Return the name of the job that maps a run. Students don't share these jobs."""
     return "map", run_id, *((visitors.mark(),) if rights.is_student() else ())
-
-
-def find_map(session: Session) -> None:
-    run_id = session.view.run
-    job = shared_worker().find(_map_of(run_id))
-    if job is not None and not job.progress.state.finished and session.filling != (run_id, job):
-        shared_worker().join(job)
-        session.filling = run_id, job
-
-
-def why_not_mapped(session: Session, run: Run) -> str:
-    """Return why the run's map is incomplete, in a sentence; empty if it is complete or cannot be made here."""
-    if not run.rounds or why_not_again(session, run):
-        return ""
-    if run.map is None and rule_named(run.settings.rule).dial is not None:
-        return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
-    return "" if run.map is None or run.map.complete else known(run.map.known, run)
 
 
 def known(share: float, run: Run | None) -> str:
@@ -158,20 +145,18 @@ def go_on_mapping(session: Session, run: Run) -> None:
     request = again(session, run)
     job = map_job(run, saved, saved_ways(request), request.choice)
     session.filling = run_id, job
-    shared_worker().submit(job, _map_of(run_id))
+    shared_worker().submit(job, map_of(run_id))
 
 
-def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
-    """Decode the run's prompt again at this dial value and draft length; None means the run's own. With `cuts`, `dial`
-    is the threshold of the mapped controller. If that is impossible, give a notice."""
+def start_again(session: Session, run: Run, dial: float, gamma: int, *, cuts: bool) -> None:
+    """Decode the run's prompt again at this dial value and draft length. With `cuts`, `dial` is the threshold of the
+    mapped controller. If that is impossible, give a notice."""
     if reason := why_not_again(session, run):
         session.notices[:] = [reason]
-        return
-    if cuts and run.map is not None and dial is not None:
-        chosen = run.map.axis.apply(run.settings, dial)
+    elif cuts and run.map is not None:
+        start(session, again(session, run, run.map.axis.apply(run.settings, dial)))
     else:
-        chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    start(session, again(session, run, chosen))
+        start(session, again(session, run, replace(run.settings, dial=dial, gamma=gamma)))
 
 
 def again(session: Session, run: Run, settings: Settings | None = None) -> DecodeRequest:
@@ -205,7 +190,7 @@ def settle(session: Session) -> None:
         session.open(run_id)
         session.filling = None
         if not progress.state.finished:
-            shared_worker().name(job, _map_of(run_id))
+            shared_worker().name(job, map_of(run_id))
             session.filling = run_id, job
     error = "" if session.filling and session.filling[1] is job else progress.error  # `fill_in` reports a map's
     session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
@@ -229,23 +214,6 @@ def get_ready() -> None:
         shared_worker().begin(Job(Progress(), tasks.prepare, None))
 
 
-def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
-    """Draw the button that stops a job; `keeps` describes the results that are kept.
-
-    The button holds only a weak reference: Streamlit never forgets a widget's callback, and a job holds all its
-    results.
-    """
-    reference = ref(job)
-
-    def stop() -> None:
-        if (running := reference()) is not None:
-            running.cancel()
-
-    place.button(
-        markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=markdown(keeps) or None
-    )
-
-
 def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     """Return the progress of a job, from 0 to 1, and a sentence about it; those of the running job are given."""
     state, ahead, status = job.progress.state, shared_worker().ahead(job), shared_worker().models.status
@@ -258,34 +226,45 @@ def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     return share, doing
 
 
-def watch(
-    job: Job[Any],
-    doing: Callable[[], tuple[float, str]],
-    stop: str = "Stop",
-    *,
-    keeps: str = "",
-    key: str | None = None,
-) -> None:
-    """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
-    share, from 0 to 1, and a sentence about the running job."""
+Doing = Callable[[], tuple[float, str]]  # returns the share of a running job, from 0 to 1, and a sentence about it
+
+
+def watch(job: Job[Any], doing: Doing, stop: str = "Stop", keeps: str = "", key: str | None = None) -> None:
+    """Draw the progress of a job in a fragment; see `progress`."""
+    faults.fragment(progress, run_every=pace())(job, doing, stop, keeps, key)
+
+
+def progress(job: Job[Any], doing: Doing, stop: str = "Stop", keeps: str = "", key: str | None = None) -> None:
+    """Draw the progress of a job with a button that stops it, in a fragment, and rerun the page at its end. `keeps`
+    describes the results that are kept.
+
+    The button holds only a weak reference: Streamlit never forgets a widget's callback, and a job holds all its
+    results.
+    """
     if job.progress.state.finished:
         st.rerun(scope="app")
+    reference, off = ref(job), job.stopping
+
+    def cancel() -> None:
+        if (running := reference()) is not None:
+            running.cancel()
+
     bar, button = st.columns([6, 1], vertical_alignment="center")
     share, sentence = going(job, *doing())
     bar.progress(min(1.0, share), markdown(sentence))
-    stop_button(button, stop, job, keeps=keeps, key=key)
+    button.button(markdown(stop), key=key, on_click=cancel, disabled=off, width="stretch", help=markdown(keeps) or None)
 
 
 def decoding(session: Session) -> None:
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()
-    progress = job.progress
-    tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
-    words = f"Decoding: {number(progress.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
-    watch(job, lambda: (progress.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
-    prompt = Html(f'<bdi class="prompt">{html(progress.prompt)}</bdi>')
-    theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(progress.text)}</p>'))
+    now = job.progress
+    tau = f", τ = {number(now.tau)}" if now.rounds else ""
+    words = f"Decoding: {number(now.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
+    progress(job, lambda: (now.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
+    prompt = Html(f'<bdi class="prompt">{html(now.prompt)}</bdi>')
+    theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(now.text)}</p>'))
 
 
 def background(
@@ -300,7 +279,7 @@ def background(
     job: Job[Report] | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
         running = job
-        faults.fragment(watch, run_every=pace())(running, lambda: (running.progress.share, doing), key=f"stop-{key}")
+        watch(running, lambda: (running.progress.share, doing), key=f"stop-{key}")
         return
 
     def start() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    name: str
-    value: str
-    help: str
-
+Tile = tuple[str, str, str]  # a number's label, its text and its tooltip
 
 WIDE_FIGURE = "wide-figure"  # key of a container whose figure scrolls sideways on a phone
 
@@ -65,8 +59,8 @@ def lead(words: str) -> None:
 
 def numbers(tiles: Iterable[Tile]) -> None:
     cells = (
-        Html(f'<div title="{html(tile.help)}"><dt>{html(tile.name)}</dt><dd>{html(tile.value)}</dd></div>')
-        for tile in tiles
+        Html(f'<div title="{html(tip)}"><dt>{html(name)}</dt><dd>{html(value)}</dd></div>')
+        for name, value, tip in tiles
     )
     show(Html(f'<dl class="mv-numbers">{joined(cells)}</dl>'))
 

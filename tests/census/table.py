@@ -334,16 +334,12 @@ def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
 
 RUN_LIST = listed(
     textbox(by.typed("several"), "Search", "link search", MAIN, leaves=True),
-    button("Filter", POPOVER),
-    (choice("From", "link from", words="Samples"), choice("Rule", "link rule"), choice("Draft", "link tree")),
-    choice("Temperature", "link temperature"),
-    choice("Sort", "link sort", words="title"),
+    radio("From › *", "link from", leaves=True),
     ticked(away("Show details", "link run")),
     ticked(away("Explore", "path")),
     ticked(away("Compare", "path"), rows=(0, 1)),
     ticked(button("Delete", MAIN), button("Undo", MAIN)),
     (textbox(by.typed("another title"), "Title", ITSELF), button("Save", MAIN)),
-    away("Clear all", "link"),
     away("Open in Explore", "path"),
     away("Show all runs", "link run", MAIN),
 )

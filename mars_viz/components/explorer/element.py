@@ -20,7 +20,7 @@ import streamlit as st
 
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import WINDOW, Payload, RoundIndex, packed, payload_of, round_index, window
-from mars_viz.components.explorer.pins import Pins
+from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, begun, recalled
 from mars_viz.errors import BadInput, contained
@@ -79,7 +79,6 @@ def _window(_sent: RunPayload, payload_id: str, number: int) -> tuple[Any, pa.Ta
     return ready(window(_sent.run, _sent.gamma, _sent.index, number))
 
 
-NOTHING_PINNED = Pins()
 KIND = "explorer"  # kind of element, for the session's cache
 
 
@@ -103,7 +102,40 @@ class ExplorerState:
     """Dial value and draft length at which to decode again; set only in the rerun that follows the button. These are
     the values when the button was pressed, even if their rounds have not arrived yet."""
     gamma: int | None = None  # the displayed draft length; None for the run's own
-    pins: Pins = NOTHING_PINNED
+    pin_token: PinnedToken | None = None
+    pin_dial: PinnedSetting | None = None
+
+    @classmethod
+    def told(cls, position: Mapping[str, Any], lengths: Sequence[int]) -> ExplorerState | None:
+        """Return a position from the browser, or None if its draft length is not in `lengths`. Invalid pins, and those
+        of other lengths, are dropped."""
+        gamma, dial, selected, pins = (position.get(name) for name in ("gamma", "dial", "selected", "pins"))
+        if not isinstance(gamma, int) or gamma not in lengths:
+            return None
+        pins = pins if isinstance(pins, Mapping) else {}
+        token, setting = PinnedToken.read(str(pins.get("token"))), PinnedSetting.read(str(pins.get("setting")))
+        return cls(
+            None if dial is None else float(dial),
+            str(position.get("overlay")),
+            None if selected is None else int(selected),
+            gamma=gamma,
+            pin_token=token if token is not None and token.at.gamma in lengths else None,
+            pin_dial=setting if setting is not None and setting.gamma in lengths else None,
+        )
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The pins in the browser's format: as in links, or empty."""
+        return {
+            "token": self.pin_token.key if self.pin_token else "",
+            "setting": self.pin_dial.key if self.pin_dial else "",
+        }
+
+    @property
+    def pinned_gammas(self) -> set[int]:
+        """Draft lengths whose rounds the browser needs to show the pins."""
+        pinned = (self.pin_dial, None if self.pin_token is None else self.pin_token.at)
+        return {each.gamma for each in pinned if each is not None}
 
 
 _Memory: TypeAlias = Memory[RunPayload, ExplorerState]
@@ -119,7 +151,8 @@ def explorer(
     gamma: int | None = None,
     look: Look = Look.WHOLE,
     cuts: bool = False,
-    pins: Pins = NOTHING_PINNED,
+    pin_token: PinnedToken | None = None,
+    pin_dial: PinnedSetting | None = None,
 ) -> ExplorerState:
     """Show the run and return the reader's settings; `dial` and `gamma` default to the run's own.
 
@@ -132,18 +165,17 @@ def explorer(
     run_gamma, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
     lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE and not cuts else ()
     gamma = run_gamma if gamma is None or cuts else gamma
-    position = ExplorerState(dial, overlay, selected, gamma=gamma, pins=pins)
+    position = ExplorerState(dial, overlay, selected, None, gamma, pin_token, pin_dial)
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents
     current = memory.stands
-    pinned = (memory.sent.pins.gammas | current.pins.gammas) - {current.gamma}  # whose rounds are sent too
+    pinned = (memory.sent.pinned_gammas | current.pinned_gammas) - {current.gamma}  # whose rounds are sent too
     others = [cached_payload(run, length) for length in lengths if length in pinned]
     data = {
         "key": key,
         "revision": memory.revision,
         "look": look.value,
-        "position": {name: getattr(memory.sent, name) for name in ("dial", "overlay", "selected", "gamma")}
-        | {"pins": memory.sent.pins.sent()},
+        "position": {name: getattr(memory.sent, name) for name in ("dial", "overlay", "selected", "gamma", "pins")},
         "lengths": list(lengths),
         "payload": sent.head,
         "columns": sent.columns,
@@ -174,17 +206,7 @@ def _remembered(run: Run, asked: ExplorerState, key: str, lengths: Sequence[int]
     position = asked
     if memory is not None and memory.contents.run is run:
         reported, known_lengths = memory.reported(key), lengths or [asked.gamma or run.settings.gamma]
-        moved = None
-        if reported is not None and isinstance(gamma := reported.get("gamma"), int) and gamma in known_lengths:
-            moved_dial, selected = reported.get("dial"), reported.get("selected")
-            moved = ExplorerState(
-                dial=None if moved_dial is None else float(moved_dial),
-                overlay=str(reported.get("overlay")),
-                selected=None if selected is None else int(selected),
-                gamma=gamma,
-                pins=Pins.told(reported.get("pins"), known_lengths),
-            )
-        memory.settle(asked, moved)
+        memory.settle(asked, None if reported is None else ExplorerState.told(reported, known_lengths))
         if memory.stands.gamma == memory.contents.gamma:
             return memory
         position = replace(memory.stands, selected=None)  # slots are those of one draft length

@@ -42,8 +42,6 @@ from mars_viz.trace import Trace
 from mars_viz.walk import Prefix, ending_of
 from mars_viz.words import short_device
 
-_ALIGNED = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -62,26 +60,26 @@ class Packed:
 
 def packed(value: Any) -> Packed:
     """Separate the arrays from the value. Each array is copied once."""
-    parts: list[np.ndarray] = []
-    size = 0
+    parts, size = [np.zeros(0, np.uint8)], 0
 
     def aside(array: np.ndarray) -> dict[str, Any]:
         nonlocal size
-        data = _little(array).view(np.uint8)
-        parts.extend([data, np.zeros(-len(data) % _ALIGNED, np.uint8)])
-        at, size = size, size + len(data) + len(parts[-1])
+        data, at = _little(array).view(np.uint8), size
+        parts.extend([data, np.zeros(-len(data) % 8, np.uint8)])
+        size += len(data) + len(parts[-1])
         return {"type": array.dtype.name, "at": at, "length": len(array)}
 
     head = _replaced(value, aside)
-    return Packed(head, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
+    return Packed(head, np.concatenate(parts))
 
 
 def plain(value: Any) -> Any:
     """Return the value as JSON; an array is `{"type": numpy dtype, "data": base64}`."""
-    return _replaced(
-        value,
-        lambda array: {"type": array.dtype.name, "data": base64.b64encode(_little(array).tobytes()).decode("ascii")},
-    )
+
+    def inline(array: np.ndarray) -> dict[str, Any]:
+        return {"type": array.dtype.name, "data": base64.b64encode(_little(array).tobytes()).decode("ascii")}
+
+    return _replaced(value, inline)
 
 
 def identified(payload: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +135,18 @@ def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> Round
             raise EvidenceError(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
         own_rounds = dial_map.segment(dial, gamma).rounds
     end = ending_of(run).limit + len(run.prompt_ids)
-    paths, others = _paths(run, own_rounds, segments)
+    others: list[Round] = []  # of the paths of other segments
+    paths: list[tuple[int, ...]] = []
+    # without a map there are no paths, and the prefixes of a long run would take much memory
+    indices = {key: index for index, key in enumerate(_keys(run, own_rounds))} if segments else {}
+    for segment in segments:
+        path: list[int] = []
+        for key, round_ in zip(_keys(run, segment.rounds), segment.rounds, strict=True):
+            if key not in indices:
+                indices[key] = len(own_rounds) + len(others)
+                others.append(round_)
+            path.append(indices[key])
+        paths.append(tuple(path))
     rounds = own_rounds if isinstance(own_rounds, Trace) and not others else Trace([*own_rounds, *others])
     bounded = rounds if segments else rounds[-1:]  # without a map, the end of other texts is unknown
     limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
@@ -151,25 +160,7 @@ def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> Round
     if cuts and dial is not None:
         rounds = rounds.judged_as(rounds.verdicts.standing(dial))
     span = dial_map.span if cuts and dial_map is not None else None
-    return RoundIndex(rounds, tuple(limits), stops, len(own_rounds), segments, paths, span)
-
-
-def _paths(
-    run: Run, own: Sequence[Round], segments: Sequence[Segment]
-) -> tuple[tuple[tuple[int, ...], ...], list[Round]]:
-    others: list[Round] = []
-    if not segments:  # the prefixes of a long run would take much memory
-        return (), others
-    indices, paths = {key: index for index, key in enumerate(_keys(run, own))}, []
-    for segment in segments:
-        path: list[int] = []
-        for key, round_ in zip(_keys(run, segment.rounds), segment.rounds, strict=True):
-            if key not in indices:
-                indices[key] = len(own) + len(others)
-                others.append(round_)
-            path.append(indices[key])
-        paths.append(tuple(path))
-    return tuple(paths), others
+    return RoundIndex(rounds, tuple(limits), stops, len(own_rounds), segments, tuple(paths), span)
 
 
 def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[np.ndarray]:
@@ -308,6 +299,16 @@ def payload_of(
     pieces = [run.pieces[token] for token in vocabulary.tolist()]
     strict_nodes = np.bincount(trace.round_index[forced(rule, trace)], minlength=len(trace))  # strict because z1 <= 0
     texts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
+    segments, mapped = index.segments, None
+    if segments:
+        mapped = {
+            "low": np.array([segment.low for segment in segments]),
+            "high": np.array([segment.high for segment in segments]),
+            "complete": np.array([segment.complete for segment in segments], np.uint8),
+            "tau": np.array([segment.tau for segment in segments]),
+            "lengths": np.array([len(path) for path in index.paths], np.int32),
+            "rounds": np.concatenate([np.array(path, np.int32) for path in index.paths]),
+        }
     siblings = {"policy": trace.verdicts.policy.value, "among": rule.among_siblings(run.settings.temperature)}
     return {
         "rule": texts | siblings,
@@ -325,24 +326,11 @@ def payload_of(
             "forced": strict_nodes.astype(np.uint16),
         },
         "recorded": np.arange(index.recorded, dtype=np.int32),
-        "map": _map(index),
+        "map": mapped,
         "nodes": nodes | {"stops": index.stops},
         "rows": rows,
         "rules": _rules(index, rules_and(rule).values() if judges is None else judges, run, evidence),
         "window": None if evidence else WINDOW,
-    }
-
-
-def _map(index: RoundIndex) -> Payload | None:
-    if not index.segments:
-        return None
-    return {
-        "low": np.array([segment.low for segment in index.segments]),
-        "high": np.array([segment.high for segment in index.segments]),
-        "complete": np.array([segment.complete for segment in index.segments], np.uint8),
-        "tau": np.array([segment.tau for segment in index.segments]),
-        "lengths": np.array([len(path) for path in index.paths], np.int32),
-        "rounds": np.concatenate([np.array(path, np.int32) for path in index.paths]),
     }
 
 

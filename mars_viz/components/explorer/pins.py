@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mars_viz.words import exactly, number_in, whole_in
@@ -24,11 +23,9 @@ class PinnedSetting:
 
     @classmethod
     def read(cls, key: str) -> PinnedSetting | None:
-        dial, between, gamma = key.partition(BETWEEN)
+        dial, _, gamma = key.partition(BETWEEN)
         value, length = number_in(dial), whole_in(gamma)
-        if not between or length is None or (dial and value is None):
-            return None
-        return cls(value, length)
+        return None if length is None or (dial and value is None) else cls(value, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +43,6 @@ class PinnedToken:
         first, _, rest = key.partition(BETWEEN)
         slot, at = whole_in(first), PinnedSetting.read(rest)
         return None if slot is None or at is None else cls(slot, at)
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    token: PinnedToken | None = None
-    setting: PinnedSetting | None = None
-
-    @property
-    def gammas(self) -> frozenset[int]:
-        """Draft lengths whose rounds the browser needs to show the pins."""
-        pinned = (self.setting, None if self.token is None else self.token.at)
-        return frozenset(each.gamma for each in pinned if each is not None)
-
-    @classmethod
-    def told(cls, value: object, lengths: Collection[int]) -> Pins:
-        """Parse a value from the browser; invalid pins, and those whose length is not in `lengths`, are dropped."""
-        pins = value if isinstance(value, Mapping) else {}
-        token, setting = PinnedToken.read(str(pins.get("token"))), PinnedSetting.read(str(pins.get("setting")))
-        return cls(
-            token if token is not None and token.at.gamma in lengths else None,
-            setting if setting is not None and setting.gamma in lengths else None,
-        )
-
-    def sent(self) -> dict[str, str]:
-        """Return the pins in the browser's format: as in links, or empty."""
-        return {"token": self.token.key if self.token else "", "setting": self.setting.key if self.setting else ""}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.speculators.drafter_names import has_no_model
+from mars_viz.speculators.drafters import has_no_model
 from mars_viz.trees import first_path
 from mars_viz.words import counted, number, setting
 
@@ -121,13 +121,25 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
 def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
     n, drafted, drafter_cached = frame.certain, len(round_.speculation), frame.drafter_cache is not None
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
+    words = f"Round {number(frame.round + 1)}: "
     if drafted:
-        words = _draft_words(frame.round, round_.speculation, looked_up=not drafter_cached)
+        if round_.speculation.is_tree:
+            depth = int(round_.speculation.depths.max(initial=0))
+            words += (
+                f"the drafter proposes a tree of {counted(drafted, 'token')}, {number(depth)} deep, level by level."
+            )
+        else:
+            order = ", one after the other" if drafted > 1 and drafter_cached else ""
+            words += f"the drafter proposes {counted(drafted, 'token')}{order}."
         cached, marks = n - 1 + len(fed) if drafter_cached else None, (Mark.DRAFTED,) * drafted
-        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=cached)
+        frame = replace(frame, stage=Stage.DRAFT, words=(words,), marks=marks, drafter_cache=cached)
         yield frame
-    words, marks = _verify_words(frame.round, drafted), (Mark.READ,) * drafted
-    frame = replace(frame, stage=Stage.VERIFY, words=words, marks=marks, target_cache=n + drafted)
+        places = f"its own choice at each of {number(drafted + 1)} positions"
+        words = f"The target scores all {number(drafted)} in one pass, which gives {places}."
+    else:
+        words += "there is no room for a draft, so the target scores the last token alone."
+    marks = (Mark.READ,) * drafted
+    frame = replace(frame, stage=Stage.VERIFY, words=(words,), marks=marks, target_cache=n + drafted)
     yield frame
     for judged in _judging(run, rule, round_, frame):
         frame = judged
@@ -144,8 +156,8 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
         both = None if cached is None or read is None else cached < read
-        words = _roll_back_words(round_, both, n + len(kept) - frame.target_cache if tree else None)
-        frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
+        lost = _roll_back_words(round_, both, n + len(kept) - frame.target_cache if tree else None)
+        frame = replace(frame, stage=Stage.ROLL_BACK, words=lost, marks=marks)
         yield frame
     frame = replace(frame, stage=Stage.COMMIT, written=frame.written + len(round_.token_ids))
     yield replace(frame, words=_commit_words(round_), emission=round_.emission)
@@ -155,7 +167,7 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
     """Yield a frame for each drafted token that the rule judges, in order, until the walk or the text ends. A frame
     diverges if the strict end decides differently about the node, or stops here too with a different token."""
     spec, ours = round_.speculation, round_.decision
-    strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
+    strict = settle(spec, round_.verdicts, rule.strict)
     kept_by_rule = round_.verdicts.keeps(math.nan if run.settings.dial is None else run.settings.dial)
     marks, diverged, row = list(frame.marks), False, 0
     ahead: list[int | None] = [*ours.kept[: round_.kept]]
@@ -256,22 +268,6 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
     position = {"revision": memory.revision, "frame": memory.sent}
     mount(ELEMENT, [{"key": key, "large": large, "payload": payload, **position}], key=key, answers=("position",))
     return memory.stands
-
-
-def _draft_words(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
-    drafted, depth = len(speculation), int(speculation.depths.max(initial=0))
-    if speculation.is_tree:
-        tree = f"a tree of {counted(drafted, 'token')}, {number(depth)} deep"
-        return (f"Round {number(index + 1)}: the drafter proposes {tree}, level by level.",)
-    order = ", one after the other" if drafted > 1 and not looked_up else ""
-    return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{order}.",)
-
-
-def _verify_words(index: int, drafted: int) -> Words:
-    if not drafted:
-        return (f"Round {number(index + 1)}: there is no room for a draft, so the target scores the last token alone.",)
-    places = f"its own choice at each of {number(drafted + 1)} positions"
-    return (f"The target scores all {number(drafted)} in one pass, which gives {places}.",)
 
 
 def _judge_words(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:

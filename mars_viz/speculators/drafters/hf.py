@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from transformers.utils import logging as transformers_logging
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
+from mars_viz.speculators.backend import Part
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Draft, Drafter, Spent
+from mars_viz.speculators.drafters import Transformers
+from mars_viz.speculators.site import DrafterPart, Origin, Ready, Site
 from mars_viz.walk import Prefix
 
 
@@ -90,7 +95,25 @@ class TransformersDrafter(Drafter):
         return tokens[:known], None if logits is None else logits[0, :known].float()
 
 
-def assistant_model(name: str, target: PreTrainedModel) -> PreTrainedModel:
+def ready(named: Transformers, _: Origin) -> Ready:
+    """Return the function that loads its assistant model, if it has one, and makes a first draft."""
+
+    def load(site: Site) -> DrafterPart:
+        model, name = site.inside(named.name), named.model
+        shared = model, _assistant(name, model) if name else None, named.options, site.size
+        with inference():
+            TransformersDrafter(*shared, greedy=True).draft([tuple(range(8))], 1)  # refused at once if at all
+        return Part(
+            replace(named, head=named.head.replace(name, files.short_name(name))).name,
+            lambda settings: TransformersDrafter(*shared, greedy=settings.temperature == 0),
+            files.revision_of(name) if name else site.target.revision,
+            note="reads the whole text in every round",
+        )
+
+    return load
+
+
+def _assistant(name: str, target: PreTrainedModel) -> PreTrainedModel:
     """Load an assistant model of any class for a target, by folder or hub id. Raises ModelError."""
     with files.refusals(name, "model"), _quiet():
         folder = Path(name) if names.is_place(name) else files.fetched(name, ["*.json", "*.safetensors"])

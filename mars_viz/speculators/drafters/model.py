@@ -8,10 +8,6 @@ A head that scores only the most frequent tokens makes a draft step multiply les
 2502.14856), rank tokens by their frequency in a corpus; Goel et al. 2025, 'VocabTrim' (arXiv 2506.22694), by their
 frequency in the target's own text. Nothing is trained: rows of the head are left out, so q is the drafter's law
 restricted to the remaining tokens, and lossless rules stay lossless.
-
-An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) drafts from the inputs of some of the target's layers, and layers for
-multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437) from its last state. Their caches keep only rows with the
-target's own states; rows with the head's own states are overwritten.
 """
 
 from __future__ import annotations
@@ -19,28 +15,29 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
-from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, Drafter, Target, rows_at
-from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
+from mars_viz.speculators import model_files as files
+from mars_viz.speculators.backend import Part
+from mars_viz.speculators.draft import Draft, Drafter
+from mars_viz.speculators.drafters import Layers, Model, Trimmed
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
-from mars_viz.speculators.networks import Network
+from mars_viz.speculators.drafters.universal import by_text
+from mars_viz.speculators.networks import Network, Opener, opener
 from mars_viz.speculators.networks.base import TreeMask, layers_of
-from mars_viz.speculators.networks.eagle3_head import HeadNetwork
 from mars_viz.speculators.sampling import best, draw, law, on_device
-from mars_viz.speculators.targets import UNREAD, CachedModel, ModelTarget, PrefixRows
+from mars_viz.speculators.site import DrafterPart, Loaded, Origin, Ready, Site
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.walk import Prefix
 
 
@@ -55,7 +52,6 @@ class Picking:
 
     @classmethod
     def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:
-        """Return the picking for these settings."""
         return cls(settings.law, vocabulary, 0 if vocabulary is None else len(vocabulary))
 
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
@@ -84,7 +80,6 @@ class ModelDrafter(Drafter):
         self._shape = shape_named(settings.tree)
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts."""
         self._model.prefill(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
@@ -118,7 +113,6 @@ class ModelDrafter(Drafter):
         return [tuple(token if token < count else other for token in prefix) for prefix in prefixes]
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Receive the drafted tokens once they are on the host; the last token of a chain was never read."""
         self._model.observe([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
 
 
@@ -185,114 +179,49 @@ def with_vocabulary(model: PreTrainedModel, vocabulary: Tensor) -> PreTrainedMod
     return trimmed
 
 
-ALONE = 32
-"""New rows of a text above which they are read separately, so that other texts need no such padding."""
+def ready(named: Model | Layers, _: Origin) -> Ready:
+    """Return the function that drafts with the site's model, or with the target's layers."""
+
+    def load(site: Site) -> DrafterPart:
+        if isinstance(named, Layers):
+            model = site.inside(named.name)
+            fewer = with_layers(model, named.kept(len(layers_of(model)[1])))
+            return _loaded_drafter(Loaded(fewer, named.name, site.target.revision), site)
+        assert site.drafting is not None, "a model is loaded with the target"
+        return (_loaded_drafter if site.drafting.tokenizer is None else by_text)(site.drafting, site)
+
+    return load
 
 
-class HeadDrafter(Drafter):
-    """Drafts greedily at temperature 0, and by keyed draws from its law above.
-
-    A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
-    rows, the last of which predicts the next token; a text of a single token is read as if it were there twice.
-    """
-
-    reads_target = True
-
-    def __init__(self, network: HeadNetwork, layers: tuple[int, ...], vocabulary: Tensor | None, settings: Settings):
-        """Read these `layers` of the target; see `LayerInputs`. `vocabulary`, int64 [Vd], ascending, are the target's
-        ids of the head's tokens; None if they are the same."""
-        self.layers = layers
-        self._network, self.vocabulary = network, vocabulary
-        self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree)
-        self._rows = PrefixRows(network.copy)
-        self._target: ModelTarget | None = None
-        self.device = network.device
-
-    def follow(self, target: Target) -> None:
-        """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
-        if not isinstance(target, ModelTarget):
-            raise TypeError("a head needs a target that keeps what enters its layers")
-        target.keep(self.layers)
-        self._target = target
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts, which the target has read."""
-        if not prompts:
-            return
-        cached = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
-        self._read(prompts, cached, prompts)
-        self._rows.note(prompts)
-
-    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return `count` tokens after each prefix."""
-        if not count:
-            return Draft(torch.zeros(len(prefixes), 0, dtype=torch.int64, device=self.device))
-        starts = [len(prefix) for prefix in prefixes]
-        prefixes = [prefix if len(prefix) > 1 else prefix * 2 for prefix in prefixes]
-        cached = self._rows.settle(prefixes)
-        states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, E]
-        lengths, slots = [len(prefix) for prefix in prefixes], self._rows.slots
-        if not self._shape.is_chain:
-            return self._tree(starts, lengths, states, count)
-        uniforms = keyed_uniforms(self._settings, starts, count, self.device)
-        tokens, rows = [], []
-        for step in range(count):
-            logits = self._network.logits(states, step).unsqueeze(1)  # [B, 1, Vd]
-            luck = None if uniforms is None else uniforms[:, step, None]
-            ids = self._pick(logits, luck)
-            tokens.append(ids)
-            rows.append(logits)
-            if step + 1 < count:
-                places = [length - 1 + step for length in lengths]
-                states = self._network.read(ids, states.unsqueeze(1), places, slots, None, step + 1)[:, 0]
-        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self.vocabulary)
-
-    def _tree(self, starts: Sequence[int], lengths: Sequence[int], made: Tensor, nodes: int) -> Draft:
-        """Return trees that begin at `starts`, from the outputs [B, E] for the last row of texts of these lengths."""
-        begins, states = [length - 1 for length in lengths], made.unsqueeze(1)  # [B, k, E] of the level before
-
-        def deeper(level: Level) -> Tensor:
-            nonlocal states
-            b, k = level.ids.shape
-            above = rows_at(states, sent(level.parents, self.device))
-            mask = TreeMask.of(begins, level.sees, [[level.depth - 1] * k] * b, self.device)
-            places = [begin + len(level.sees[0][0]) - k for begin in begins]
-            states = self._network.read(level.ids, above, places, self._rows.slots, mask, level.depth)
-            return self._network.logits(states.flatten(0, 1), level.depth).view(b, k, -1)
-
-        first = self._network.logits(made)
-        return tree_drafted(first, deeper, self._shape, self._settings, starts, nodes, self.vocabulary)
-
-    def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
-        """Compute the missing rows of the texts, of which `known` tokens are cached; `read` is the part the target has
-        read. Returns the outputs for each text's last row, [B, E]."""
-        assert self._target is not None, "a drafter follows a target before it drafts"
-        starts, slots = [max(0, cached - 1) for cached in known], self._rows.slots  # row j is that of token j + 1
-        ids, states = [], []
-        for i, features in enumerate(self._target.inputs(read, starts)):
-            new = sent([texts[i][starts[i] + 1 :]], self.device)  # [1, n]
-            states_new = self._network.states(features[None, : new.shape[1]])  # [1, n, H]
-            if new.shape[1] > ALONE:
-                self._network.read(new[:, :-1], states_new[:, :-1], starts[i : i + 1], slots[i : i + 1])
-                starts[i], new, states_new = starts[i] + new.shape[1] - 1, new[:, -1:], states_new[:, -1:]
-            ids.append(new[0])
-            states.append(states_new[0])
-        lengths = [len(each) for each in ids]
-        if not any(lengths):
-            return torch.cat(states)
-        # padding behind a text's end is never seen
-        tokens, inputs = pad_sequence(ids, batch_first=True), pad_sequence(states, batch_first=True)
-        outputs = self._network.read(tokens, inputs, starts, slots)
-        return outputs[range(len(texts)), [length - 1 for length in lengths]]
+def _loaded_drafter(drafter: Loaded, site: Site) -> DrafterPart:
+    model = drafter.model if site.kept is None else with_vocabulary(drafter.model, site.kept)
+    passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
+    kept, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
+    wider = readable if readable[0] < site.size else None
+    return replace(model_drafter(passes, drafter.name, drafter.revision, kept, wider), note=drafter.note)
 
 
-class Eagle3Drafter(HeadDrafter):
-    """Drafts with an EAGLE-3 head."""
+def model_drafter(
+    passes: Opener,
+    name: str,
+    revision: str = "",
+    vocabulary: Tensor | None = None,
+    readable: tuple[int, int] | None = None,
+) -> DrafterPart:
+    """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
+    opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
+    return Part(name, opened, revision, passes.lack, passes=passes, drafts_trees=True)
 
-    def __init__(
-        self, network: HeadNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
-    ):
-        """Read the first of the target's `readings`."""
-        super().__init__(network, readings[0].layers, vocabulary, settings)
-        self.readings = tuple(readings)
+
+def trimmed(named: Trimmed, whole: Ready) -> Ready:
+    """Return the function that loads a drafter for the most frequent tokens only."""
+
+    def load(site: Site) -> DrafterPart:
+        models = [site.target.model] * (site.target.passes is not None)  # a server's model is not here
+        models += [site.drafting.model] if site.drafting else []
+        outputs = min([site.size, *map(files.output_size, models)])
+        text = [token for token in site.read(named.text)[0] if token < outputs]
+        part = whole(replace(site, kept=most_frequent(text, named.m, outputs, site.ends)))
+        return replace(part, name=replace(named, of=named.of and part.name).name)
+
+    return load

@@ -8,16 +8,14 @@ renames the tensors, as for `generate(use_mtp=True)`.
 from __future__ import annotations
 
 import copy
-import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
@@ -25,10 +23,16 @@ from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_layers import MtpModel
 from transformers.modeling_utils import ContextManagers, LoadStateDictConfig
 
+from mars_viz import demo
 from mars_viz.errors import ModelError
-from mars_viz.speculators.networks.mtp_head import MtpHeads
+from mars_viz.speculators.backend import Part
+from mars_viz.speculators.drafters import Mtp
+from mars_viz.speculators.drafters.checkpoints import PLAIN, Saved, place_of, some_of
+from mars_viz.speculators.drafters.heads import HeadDrafter
+from mars_viz.speculators.networks.base import NORMED
+from mars_viz.speculators.networks.mtp_head import MtpHeads, MtpNetwork
+from mars_viz.speculators.site import DrafterPart, Origin, Ready, Site
 
-DTYPES = ("BF16", "F16", "F32")  # of tensors that are not quantised, in safetensors' names
 COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")  # entries of config.json
 NUMBERED = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.+)")
 SPECULATORS = re.compile(r"mtp_layers\.(\d+)\.(.+)")
@@ -40,52 +44,53 @@ ELSEWHERE = "Fetch the whole model, name a folder that holds them (mtp:DIR), or 
 OWN = ("embed_tokens.weight", "shared_head.head.weight")  # optional embeddings and output rows of a head, [V, H]
 
 
-@dataclass(frozen=True, slots=True)
-class MtpLayers:
-    """The MTP layers of a folder, before their tensors are read."""
+def ready(named: Mtp, target: Origin) -> Ready:
+    """Find the layers, in the target's folder or one of their own, as soon as they are here, and return the function
+    that loads them."""
+    own = demo.MTP if demo.is_built_in(target.name) else None
+    found = find_layers(named, target, own) if named.head or own or target.is_here else None
 
-    folder: Path
-    layout: str
-    count: int  # K
-    names: Mapping[Path, Mapping[str, str]]
-    """By file, the names of its tensors there, and in DeepSeek's or Qwen's layout."""
-    name: str = ""  # 'mtp', with its hub id or folder's name if it has one of its own
-    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
-
-    @property
-    def note(self) -> str:
-        """A sentence about the layout, and about the choices in which engines differ."""
-        heads = "one MTP layer" if self.count == 1 else f"{self.count} MTP layers"
-        return (
-            f"{heads} in {self.layout} layout; as in transformers, states are read after their final norm, the "
-            f"target's and its own, and no embedding is left out; token {self.count + 1} of a draft is made by the "
-            "first layer again, as in vLLM"
+    def load(site: Site) -> DrafterPart:
+        model = site.inside(named.name)
+        origin = Origin(target.name, lambda: model.config)
+        saved, layout, count, name, revision = found or find_layers(named, origin, own)
+        heads = load_heads(saved, count, model, site.size)
+        vocabulary = None if site.kept is None else site.kept.to(site.place)
+        if vocabulary is not None:
+            heads = replace(heads, outputs=[rows[vocabulary] for rows in heads.outputs])
+        layers = "one MTP layer" if count == 1 else f"{count} MTP layers"
+        return Part(
+            name,
+            lambda settings: HeadDrafter(MtpNetwork(heads), (NORMED,), vocabulary, settings),
+            revision or site.target.revision,
+            note=f"{layers} in {layout} layout; as in transformers, states are read after their final norm, the "
+            f"target's and its own, and no embedding is left out; token {count + 1} of a draft is made by the first "
+            "layer again, as in vLLM",
+            drafts_trees=True,
         )
 
+    return load
 
-def find_layers(folder: Path, name: str, layers: int) -> MtpLayers:
-    """Return the MTP layers in a folder, for a target with this number of `layers`. Raises ModelError, with the remedy,
-    if there are none, or not all, or if they are quantised."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        text = {**config, **config.get("text_config", {})}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"The config.json of {name} cannot be read ({error}). Fetch it again.") from error
-    found: dict[Path, dict[str, str]] = {}
-    layouts, quantised = dict[str, set[int]](), ""
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as opened:
-                for original in opened.keys():  # noqa: SIM118
-                    layout, head, plain = _read_name(original, layers)
-                    if not layout:
-                        continue
-                    found.setdefault(path, {})[original] = plain
-                    layouts.setdefault(layout, set()).add(head)
-                    dtype = opened.get_slice(original).get_dtype()
-                    quantised = quantised or ("" if dtype in DTYPES else f"{original} is {dtype}")
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path.name} of {name} cannot be read ({error}). Fetch it again.") from error
+
+def find_layers(named: Mtp, target: Origin, own: Path | None) -> tuple[Saved, str, int, str, str]:
+    """Return the MTP layers, their layout and their number, and the drafter's name and revision. Raises ModelError,
+    with the remedy, if there are none, or not all, or if they are quantised."""
+    config = target.config()
+    if named.head or own:
+        folder, drafter, revision = place_of(named, own)
+        name = drafter
+    else:
+        folder, drafter, revision, name = Path(config.name_or_path), named.name, "", target.name
+    layers, layouts = config.get_text_config().num_hidden_layers, dict[str, set[int]]()
+
+    def plain(original: str) -> str:
+        layout, head, renamed = _read_name(original, layers)
+        if layout:
+            layouts.setdefault(layout, set()).add(head)
+        return renamed
+
+    saved = Saved(folder, name, plain)
+    text = {**saved.config, **saved.config.get("text_config", {})}
     kind = text.get("speculators_model_type") or next((key for key in text if key.startswith("dspark_")), "mtp")
     if kind != "mtp":
         raise ModelError(f"{name} holds a drafter of another kind ({str(kind)[:40]}). {ELSEWHERE}")
@@ -93,12 +98,12 @@ def find_layers(folder: Path, name: str, layers: int) -> MtpLayers:
         kinds = f"MTP layers in more than one layout ({', '.join(layouts)})" if layouts else "no MTP layers"
         raise ModelError(f"{name} holds {kinds}. {ELSEWHERE}")
     ((layout, heads),) = layouts.items()
-    named = max((text[key] for key in COUNTS if isinstance(text.get(key), int)), default=0)
-    if len(heads) < named or heads != set(range(len(heads))):
-        raise ModelError(f"{name} holds tensors of {len(heads)} of the {named} MTP layers in its config. {ELSEWHERE}")
-    if quantised:
-        raise ModelError(f"The MTP layers of {name} are quantised ({quantised}), which cannot be read. {ELSEWHERE}")
-    return MtpLayers(folder, layout, len(heads), found)
+    count = max((text[key] for key in COUNTS if isinstance(text.get(key), int)), default=0)
+    if len(heads) < count or heads != set(range(len(heads))):
+        raise ModelError(f"{name} holds tensors of {len(heads)} of the {count} MTP layers in its config. {ELSEWHERE}")
+    if quantised := [f"{tensor} is {kind}" for tensor, kind in saved.kinds.items() if kind not in PLAIN]:
+        raise ModelError(f"The MTP layers of {name} are quantised ({quantised[0]}), which cannot be read. {ELSEWHERE}")
+    return saved, layout, len(heads), drafter, revision
 
 
 def _read_name(name: str, layers: int) -> tuple[str, int, str]:
@@ -116,25 +121,22 @@ def _read_name(name: str, layers: int) -> tuple[str, int, str]:
     return "", 0, ""
 
 
-def load_heads(found: MtpLayers, target: PreTrainedModel, size: int) -> MtpHeads:
+def load_heads(saved: Saved, count: int, target: PreTrainedModel, size: int) -> MtpHeads:
     """Return the heads on the target's device and in its dtype. They score the first `size` tokens. Raises ModelError
     unless every tensor of the target's family of layers is there, and no other."""
-    tensors: dict[str, Tensor] = {}
-    for path, names in found.names.items():
-        with safe_open(path, "pt") as opened:
-            tensors |= {plain: opened.get_tensor(original) for original, plain in names.items()}
+    tensors = saved.tensors()
     first, shared = target.config.get_text_config().num_hidden_layers, target.get_input_embeddings()
     output = target.get_output_embeddings().weight
     embeddings: list[Callable[[Tensor], Tensor]] = []
     outputs: list[Tensor] = []
-    for head in range(found.count):
+    for head in range(count):
         of_input, of_output = (tensors.pop(f"model.layers.{first + head}.{name}", None) for name in OWN)
         own = _unlike(of_input, shared.weight)
         embeddings.append(shared if own is None else partial(embedding, weight=own))
         own = _unlike(of_output, output)
         outputs.append((output if own is None else own)[:size])
-    model, rotary = _filled(found, target, tensors)
-    kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * found.count
+    model, rotary = _filled(saved.name, count, target, tensors)
+    kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * count
     if set(kinds) - {"full_attention", "sliding_attention"}:
         raise ModelError(f"MTP layers of the kind {', '.join(kinds)} cannot be rolled back; take another drafter.")
     windows = [
@@ -157,13 +159,13 @@ def _unlike(rows: Tensor | None, shared: Tensor) -> Tensor | None:
     return None if own is None or torch.equal(own, shared) else own
 
 
-def _filled(found: MtpLayers, target: PreTrainedModel, tensors: dict[str, Tensor]) -> tuple[MtpModel, nn.Module]:
+def _filled(name: str, count: int, target: PreTrainedModel, tensors: dict[str, Tensor]) -> tuple[MtpModel, nn.Module]:
     """Return transformers' model of the layers with these tensors, and its rotary positions. Raises ModelError."""
     main = copy.copy(target)  # for `MtpModel`, which reads the number and the kinds of layers in its configuration
-    main.config, kind = _config(target, found.count), target.config.model_type
+    main.config, kind = _config(target, count), target.config.model_type
     try:
         with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):
-            model = MtpModel(main, found.count)
+            model = MtpModel(main, count)
     except (AttributeError, StopIteration, TypeError, ValueError) as error:  # such as norms of another kind
         raise ModelError(f"A target of the type {kind} has no such MTP layers ({error}). {ELSEWHERE}") from error
     rotary, model.embed_tokens, model.shared_head, model.rotary_emb = model.rotary_emb, None, None, None
@@ -178,9 +180,9 @@ def _filled(found: MtpLayers, target: PreTrainedModel, tensors: dict[str, Tensor
     }
     for what, keys in wrong.items():
         if keys:
-            which = ", ".join(sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)[:3])
+            which = some_of(sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys))
             raise ModelError(
-                f"The MTP layers of {found.name} {what} tensors ({which}) for a target of the type {kind}. {ELSEWHERE}"
+                f"The MTP layers of {name} {what} tensors ({which}) for a target of the type {kind}. {ELSEWHERE}"
             )
     return model.eval().requires_grad_(False), rotary
 

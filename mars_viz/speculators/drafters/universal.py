@@ -18,9 +18,12 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.run import Piece
+from mars_viz.speculators import model_files as files
+from mars_viz.speculators.backend import Part
 from mars_viz.speculators.draft import Draft, Drafter, Spent
-from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks import Network, opener
 from mars_viz.speculators.sampling import best
+from mars_viz.speculators.site import DrafterPart, Loaded, Site
 from mars_viz.speculators.targets import CachedModel
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.walk import Prefix
@@ -42,11 +45,9 @@ class UniversalDrafter(Drafter):
         self._model, self._translation, self.spent = CachedModel(network), translation, spent
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts' text."""
         self._model.prefill([read for read in map(self._translation.read, prompts) if read])
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return at most `count` tokens after each prefix."""
         texts = [Continuation(self._translation, prefix) for prefix in prefixes]
         read = [self._translation.read(prefix) for prefix in prefixes]
         able = [i for i, tokens in enumerate(read) if tokens]  # nothing can be drafted after a text without words
@@ -163,7 +164,6 @@ class Continuation:
         self.done = False  # true if further passes would settle no more tokens
 
     def take(self, token: int) -> None:
-        """Add a token written by the drafter."""
         translation, piece = self._translation, self._translation.pieces[token]
         self.passes += 1
         self._idle += 1
@@ -212,3 +212,27 @@ def _settled(pieces: Sequence[Piece]) -> int:
 def _encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return list(ids)
+
+
+def by_text(drafter: Loaded, site: Site) -> DrafterPart:
+    """Return a drafter with a tokenizer of its own."""
+    own, end, model = drafter.tokenizer, site.tokenizer.eos_token_id, drafter.model
+    assert own is not None
+    translation = Translation(
+        TransformersTokenizer(site.tokenizer, site.target.name),
+        TransformersTokenizer(own, drafter.name),
+        files.context_of(model),
+        files.eos_ids_of(model, own),
+        end if end in site.ends else min(site.ends, default=None),
+        (site.size, files.readable_ids(model)[0]),
+    )
+    outputs = min(files.output_size(model), files.vocabulary_end(own))
+    passes, spent = opener(model, outputs, cuda_graphs=site.cuda_graphs), Spent()
+
+    def lack() -> str:
+        spending = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
+        clauses = ["the drafter has another tokenizer than the target", spending * (spent.passes > 0), passes.lack()]
+        return f"drafts by text: {'; '.join(filter(None, clauses))}"
+
+    opened = lambda _: UniversalDrafter(passes(), translation, spent)  # noqa: E731
+    return Part(drafter.name, opened, drafter.revision, lack, passes=passes, by_text=True)

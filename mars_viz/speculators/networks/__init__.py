@@ -30,7 +30,6 @@ class Opener:
     model: PreTrainedModel | None = None  # model of the passes
 
     def __call__(self) -> Network:
-        """Open a pass."""
         return self.open()
 
 

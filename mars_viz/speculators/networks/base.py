@@ -74,7 +74,6 @@ class Rows:
         self.held = like[:0, :0]  # [rows, places, ...]; unwritten values are 0
 
     def reserve(self, rows: int, places: int) -> None:
-        """Make room for as many rows and places."""
         have_rows, have_places = self.held.shape[:2]
         if rows <= have_rows and places <= have_places:
             return
@@ -85,7 +84,6 @@ class Rows:
         self.held = grown
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` to row `slot`."""
         self.reserve(max(source, slot) + 1, length)
         self.held[slot, :length] = self.held[source, :length]
 
@@ -169,14 +167,12 @@ class TreeMask:
         return cls(begins, sent(seen.reshape(len(sees), len(sees[0]), -1), device), sent(positions, device))
 
     def part(self, texts: slice, cut: int, end: int) -> TreeMask:
-        """Return the tokens from `cut` to `end` of these texts."""
         begins = self.begins[texts]
         if (len(begins), end - cut) == self.sees.shape[:2]:
             return self
         return TreeMask(begins, self.sees[texts, cut:end], self.positions[texts, cut:end])
 
     def arranged(self, order: Sequence[int]) -> TreeMask:
-        """Return the texts in this order."""
         places = list(order)
         if places == list(range(len(self.begins))):
             return self

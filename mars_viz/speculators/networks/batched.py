@@ -3,13 +3,11 @@
 Knows rows, places and transfers to the device; the arithmetic is `Body`'s.
 
 A row's result equals the one it has alone up to rounding, since kernels depend on the amount of work. In float32 this
-changes a token only if the two best logits differ by no more than rounding. In bfloat16 and float16 such ties are
-common, and a text may continue differently after one.
+changes a token only at a tie within rounding; in bfloat16 and float16 such ties are common.
 
 A recording repeats a function's work on buffers at fixed addresses, so that the host starts one graph instead of
-hundreds of kernels. A shape is recorded when it recurs; the first replays are compared with the function. If recording
-or comparison fails, recordings are given up with a sentence, and the function is called each time. Sources: PyTorch's
-notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
+hundreds of kernels. A shape is recorded when it recurs, and its first replays are compared with the function. Source:
+PyTorch's notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html).
 """
 
 from __future__ import annotations
@@ -224,7 +222,6 @@ class CachePool:
         self.trouble = ""  # why recordings were given up, as the end of a sentence
 
     def take(self) -> PooledCache:
-        """Return an empty cache."""
         with torch.inference_mode():
             try:
                 room = self._empty.pop()
@@ -236,7 +233,6 @@ class CachePool:
             return room
 
     def leave(self, room: PooledCache) -> None:
-        """Take back a cache that is no longer used."""
         if not self._empty and room.cache.nbytes <= max(IDLE, self.body.bytes // 8):
             self._empty.append(room)
 
@@ -273,7 +269,6 @@ class RaggedNetwork(Network):
     def score(
         self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
-        """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored, left, slots = [], tokens.shape[1], slots or range(len(starts))
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
@@ -294,7 +289,6 @@ class RaggedNetwork(Network):
     def chain(
         self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
     ) -> tuple[Tensor, Tensor]:
-        """Draft `count` tokens after the tokens [B, n]; see `Network.chain`."""
         if tokens.shape[1] > CHUNK:  # far from what was read
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
@@ -307,7 +301,6 @@ class RaggedNetwork(Network):
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._room.reserve(max(source, slot) + 1, length)
         self._room.cache[:, slot, :length] = self._room.cache[:, source, :length]
         self.inputs.copy(source, slot, length)

@@ -95,7 +95,6 @@ class BlockNetwork:
         self._rows = Rows(like.new_empty(0, 0, len(weights.layers), 2 * heads.keys, heads.size))
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
 
     def remember(self, features: Tensor, starts: Sequence[int], first: int = 0) -> None:
@@ -120,10 +119,7 @@ class BlockNetwork:
         x = w.embed(torch.cat([anchors.unsqueeze(1), masks], 1)).to(self._dtype)
         attentions = {sight: self._attention(x, starts, 0, sight) for sight in dict.fromkeys(w.sights)}
         for i, (layer, sight) in enumerate(zip(w.layers, w.sights, strict=True)):
-            qkv = layer.qkv(layer.before(x))
-            x = x + layer.out(attentions[sight](qkv, layer.norms, self._rows.held[:, :, i]))
-            gate, up = layer.gate_up(layer.between(x)).chunk(2, -1)
-            x = x + layer.down(layer.act(gate) * up)
+            x = layer(x, attentions[sight], self._rows.held[:, :, i])
         return w.lm_head(w.norm(x[:, w.first :])).float()
 
     def _attention(self, x: Tensor, starts: Sequence[int], first: int, sight: Sight | None = None) -> Attention:

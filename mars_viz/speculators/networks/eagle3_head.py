@@ -81,7 +81,6 @@ class HeadNetwork:
     def _read(
         self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None, depth: int
     ) -> Tensor:
-        """Read for `read`; row b of the batch is row first + b of the cache."""
         raise NotImplementedError
 
     def read(
@@ -124,11 +123,9 @@ class EagleNetwork(HeadNetwork):
         self._rows = Rows(torch.empty(0, 0, 2 * heads.keys, heads.size, dtype=self.dtype, device=self.device))
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
 
     def states(self, features: Tensor) -> Tensor:
-        """Return the states [B, n, H] of features [B, n, k Ht]."""
         w, x = self._weights, features.to(self.dtype)
         if w.fc is None:
             return x
@@ -138,7 +135,6 @@ class EagleNetwork(HeadNetwork):
         return w.fc(x)
 
     def logits(self, made: Tensor, depth: int = 0) -> Tensor:
-        """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] of one row each."""
         w = self._weights
         return w.lm_head(made if w.normed_output else w.norms["norm"](made)).float()
 

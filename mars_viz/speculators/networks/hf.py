@@ -75,7 +75,6 @@ class RowCache:
         return end
 
     def clear(self) -> None:
-        """Empty the cache; the tokens stay."""
         self.cache, self.read, self._kept = None, 0, []
 
     def keep(self) -> None:
@@ -119,7 +118,6 @@ class PlainNetwork(Network):
     def score(
         self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
-        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored = []
         for i, (row, ids, start) in enumerate(zip(slots or range(len(starts)), tokens, starts, strict=True)):
             if tree is None:
@@ -217,7 +215,6 @@ class PlainNetwork(Network):
         return torch.stack([logits_at[i] for i in range(len(ids))])[-rows:]
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows[slot] = self._rows[source].copied()
         self._rows[slot].back_to(length)
         self.inputs.copy(source, slot, length)

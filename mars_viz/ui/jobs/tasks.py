@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from mars_viz.exploration import Budget, Segment, Stand, Together, mapped, usefu
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named
-from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts
+from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts, Racing
 from mars_viz.recording import Mapping, Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -48,9 +48,6 @@ from mars_viz.ui.jobs.models import (
     nothing,
 )
 from mars_viz.words import counted
-
-if TYPE_CHECKING:
-    from mars_viz.race import Racing
 
 
 def models() -> Models[Any]:

@@ -1,8 +1,10 @@
-"""Form for a new sweep."""
+"""Form for a new sweep, and for more prompts in a finished one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -11,24 +13,28 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from mars_viz import default_folders
+from mars_viz.analysis.recommendation import Recommendation, about, two_digits
 from mars_viz.axis import Threshold
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.demo.tasks import Task
-from mars_viz.errors import SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness, kinds_of, per_task
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.runstore import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
+from mars_viz.sweep.report import CachedSweep
+from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import decode_form, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, draft_fields, fixed_inputs, other_fields
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest
-from mars_viz.words import exactly
+from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState
+from mars_viz.ui.tune.sweep_requests import DIALLED, PER_TASK_MOST, SweepRequest
+from mars_viz.words import counted, exactly
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 SOURCES = (BUILTIN, FILE, TASK)
@@ -270,3 +276,75 @@ def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ..
     setting = Threshold(control.controller, START.gamma).setting
     grid = f"one of full drafts, and a grid of {setting.symbol} and the dial"
     return "", _more_values(st, setting, "sweep-thresholds", grid)
+
+
+_KEPT = (
+    "Continues this sweep: finished prompts are kept and not decoded again. The confidence is that of one test; a test "
+    "repeated after adding prompts is a second one."
+)
+
+
+def offer(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation) -> None:
+    """Draw the fields if the sweep is finished, not a sample, and not running."""
+    name, needed = page_state.view.sweep, advised.more
+    if not sweep.result.complete or catalog.running(name) is not None or sweep.shipped:
+        return
+    beside = [catalog.entries[each] for each in catalog.variants(name) if catalog.running(each) is None]
+    left = sweep.kept(("further prompts",), lambda: _left(sweep))
+    if left:
+        _button(page_state, catalog.entries[name], beside, sweep, left, needed)
+    if needed is not None and needed > left:
+        theme.small(
+            f"About {about(needed)} more prompts would tell, and {sweep.plan.prompt_set} has {counted(left, 'prompt')} "
+            "more. Tolerate a larger loss, or add prompts of a longer file or of a task with `mars-viz sweep` and "
+            f"--resume --limit {sweep.plan.prompts + needed}."
+        )
+
+
+def _left(sweep: CachedSweep) -> int:
+    """Return the number of prompts that can be added; a conversation counts as one."""
+    if kinds := kinds_of(sweep.plan.prompt_set):
+        return max(0, len(kinds) * PER_TASK_MOST - sweep.plan.prompts)
+    with suppress(BadInput):  # a damaged folder offers nothing to add
+        return len({item.unit for item in open_store(sweep.result.folder).rest()})
+    return 0
+
+
+def _grown(sweep: CachedSweep, more: int) -> PromptSet:
+    """Return the swept prompts and this many behind them. Raises BadInput if they cannot be read."""
+    store = open_store(sweep.result.folder)
+    swept = store.prompts()
+    if kinds := kinds_of(sweep.plan.prompt_set):
+        return swept.with_more(builtin_prompts(per_task(sweep.plan.prompts + more, len(kinds)), kinds=kinds))
+    units = len({item.unit for item in swept.items})
+    return replace(swept, items=(*swept.items, *store.rest())).limited(units + more)
+
+
+def _button(
+    page_state: TunePageState,
+    entry: SweepEntry,
+    beside: Sequence[SweepEntry],
+    sweep: CachedSweep,
+    left: int,
+    needed: int | None,
+) -> None:
+    """Draw the number of prompts and the button. The default is the needed number, or as many as the sweep has. Every
+    built-in task gets equally many."""
+    present, step = sweep.plan.prompts, len(kinds_of(sweep.plan.prompt_set)) or 1
+
+    def rounded(more: int) -> int:
+        return min(left, step * per_task(present + more, step) - present)
+
+    suggested = rounded(min(left, present if needed is None else two_digits(needed)))
+    column, right, _ = st.columns([2.2, 3, 6.5], vertical_alignment="bottom")
+    key = f"add-count-{entry.path.name}-{present}-{suggested}"
+    least = min(step, left)
+    more = rounded(int(column.number_input("Prompts to add", least, left, max(least, suggested), step, key=key)))
+    variants = f"The {counted(len(beside), 'other variant')} of the grid get them as well. " if beside else ""
+    kept, label = f"{variants}{_KEPT}", f"Add {counted(more, 'prompt')}"
+    if right.button(markdown(label), key="add-prompts", help=markdown(kept), width="stretch"):
+        try:
+            sweep_requests.go_on(entry, beside, _grown(sweep, more))
+        except BadInput as error:
+            page_state.notices[:] = [str(error)]
+        st.rerun()

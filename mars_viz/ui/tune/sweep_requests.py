@@ -27,10 +27,9 @@ from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.wall_clock import WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import Job, Report, models_that_made
+from mars_viz.ui.jobs.models import Job, Report, background_task, models_that_made
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import sweep_job, timed_check
+from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_job, sweep_label, timed_check
 from mars_viz.words import exact_setting
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
@@ -216,7 +215,7 @@ def clock_job(result: SweepResult, dial: float, count: int, repetitions: int) ->
     rights.check_sweeps()
     make = partial(WallClock, **clock_options(result, dial, count, repetitions))
     keep = None if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    return Job(Report(), partial(timed_check, make, keep), models_of(result.folder, result.plan))
+    return background_task(partial(timed_check, make), models_of(result.folder, result.plan), keep)
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
