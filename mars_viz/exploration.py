@@ -148,18 +148,22 @@ class Walker:
         """Return the pieces into which one more round splits the branch; itself if finished or without answer."""
         if branch.finished or branch.prefix not in self.answers:
             return [branch]
-        pieces, before = list[Branch](), None
+        pieces: list[Branch] = []
+        last: Round | None = None  # the round of the last piece
         text, low = branch.prefix[len(self._prompt) :], branch.low
         while low < branch.high:
             round_, flip = self._decided(branch, low, text)
             high = min(flip, branch.high)
-            decided = len(round_.speculation), round_.token_ids, round_.decision.kept
-            if decided == before:
+            alike = (
+                last is not None and last.token_ids == round_.token_ids and last.decision.kept == round_.decision.kept
+            )
+            if last is not None and alike and len(last.speculation) == len(round_.speculation):
                 pieces[-1] = replace(pieces[-1], high=high)
             else:
+                last = round_
                 prefix, finished = branch.prefix + round_.token_ids, self._ending.reached(text + round_.token_ids)
                 pieces.append(Branch(low, high, branch.gamma, prefix, (branch.trail, round_), finished))
-            low, before = high, decided
+            low = high
         return pieces
 
     def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
