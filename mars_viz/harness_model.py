@@ -7,6 +7,7 @@ it before running the harness's command line; in Python, `import mars_viz.harnes
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -66,8 +67,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         made = settings_from({"max_new_tokens": LENGTH} | given)
         self._settings = replace(made, dial=rule_named(made.rule).checked_dial(made.dial))
         self._chat = chat
-        self._prompts = self._tokens = self._rounds = 0  # decoded so far
-        self._seconds = 0.0  # of decoding, without prefill
+        self._decoded = {"prompts": 0, "tokens": 0, "rounds": 0, "seconds": 0.0}  # so far; seconds without prefill
         self._batch = AT_ONCE if batch_size in (None, 1, "1", "auto") else int(batch_size)
         pair_named(target, drafter).check(self._settings)
         self._backend = backend(target=target, drafter=drafter, device=device, dtype=dtype)
@@ -89,14 +89,12 @@ class MarsVizLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return the text for each prompt up to its stop string. Raises BadInput for an unsupported request."""
         requested = [(request.args[0], self._asked(request.args[1])) for request in requests]
-        bar = tqdm(
-            total=len(requested), desc="Decoding", unit=" prompts", disable=disable_tqdm or not sys.stderr.isatty()
-        )
-        texts = []
-        with bar:
+        texts, hidden = [], disable_tqdm or not sys.stderr.isatty()
+        with tqdm(total=len(requested), desc="Decoding", unit=" prompts", disable=hidden) as bar:
             for request, run in zip(requests, self._runs(requested), strict=True):
-                self._prompts, self._tokens = self._prompts + 1, self._tokens + len(run.token_ids)
-                self._rounds, self._seconds = self._rounds + len(run.rounds), self._seconds + run.provenance.seconds
+                counts = (1, len(run.token_ids), len(run.rounds), run.provenance.seconds)
+                for name, count in zip(self._decoded, counts, strict=True):
+                    self._decoded[name] += count
                 texts.append(cut(run.text, run.settings.stop))
                 self.cache_hook.add_partial("generate_until", request.args, texts[-1])
                 bar.update()
@@ -119,15 +117,11 @@ class MarsVizLM(LM):  # type: ignore[misc]
         until = tuple(filter(None, stops(options["until"])))
         return replace(self._settings, stop=until, max_new_tokens=options["max_gen_toks"], **drawing | self._drawing)
 
-    def _pace(self) -> dict[str, float]:
-        """Return tokens per round, NaN before the first, and tokens per second, NaN without timings."""
-        tau = self._tokens / self._rounds if self._rounds else float("nan")
-        return {"tau": tau, "tokens_per_second": self._tokens / self._seconds if self._seconds else float("nan")}
-
     def get_model_info(self) -> dict[str, Any]:
         facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance(chat=self._chat))}
-        totals = {"prompts": self._prompts, "tokens": self._tokens, "rounds": self._rounds, "seconds": self._seconds}
-        return {"mars_viz": facts | {"decoded": totals | self._pace()}}
+        decoded, pace = self._decoded, {"tau": "rounds", "tokens_per_second": "seconds"}
+        paces = {name: decoded["tokens"] / (decoded[by] or math.nan) for name, by in pace.items()}
+        return {"mars_viz": facts | {"decoded": decoded | paces}}
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
         raise SettingError(_NO_TEXT)

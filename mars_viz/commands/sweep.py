@@ -43,7 +43,7 @@ from mars_viz.sweep.report import Advised, CachedSweep, best_of, keep_batch_cost
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import SweepStore
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
-from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> None:
         value = None if control is None or ":" not in options.controller else control.threshold
     result = best.sweep.result
     dial = chosen_dial(result, best.found) if value is None else value
-    checks = _checks(result, pair, dial, options).found
+    checks = _checks(result, pair, dial, options)
     batches = _batches(result, pair, dial, options)
     others = [each for each in every if each.sweep is not best.sweep]
     _report(result, dial, options, recommendation=best.found, checks=checks, batches=batches, beside=others)
@@ -199,20 +199,19 @@ def _prompts(options: argparse.Namespace, begun: SweepStore | None, task: Harnes
     return offered
 
 
-def _checks(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> Checks:
-    kept, timed = True, None
+def _checks(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> list[TimingCheck]:
+    unkept: list[TimingCheck] = []
     if pair is not None and options.wall_clock:
-        clock = WallClock(pair, **clock_options(result, dial, options.timed, options.repetitions))
-        timed = clock.finish()
+        timed = WallClock(pair, **clock_options(result, dial, options.timed, options.repetitions)).finish()
         try:
             keep_check(result.folder, timed)
         except BadInput as error:
-            kept = False
             note(str(error))
+            unkept.append(timed)
     checks = kept_checks(result.folder, result.plan)
     for problem in checks.problems:
         note(problem)
-    return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
+    return [*checks.found, *unkept]
 
 
 def _batches(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> BatchCosts | None:
@@ -350,6 +349,5 @@ def _begun(grid: Grid | None, out: Path) -> list[Path]:
 def _dtype_of(plan: Plan) -> str:
     """Return the dtype that `auto` means for a resumed sweep: on the CPU, the recorded one, because auto depends on the
     processor."""
-    if not re.search(r", \d+ threads?$", plan.provenance.device):
-        return "auto"
-    return plan.provenance.dtype or "auto"
+    on_cpu = re.search(r", \d+ threads?$", plan.provenance.device)
+    return (on_cpu and plan.provenance.dtype) or "auto"

@@ -59,7 +59,11 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: 
         if controller not in (None, LENGTH):
             raise SettingError(f"A grid of draft lengths has no other controller; leave {controller.name} out.")
         controller = LENGTH
-    axis: GridAxis = Threshold(controller, gamma) if controller else FixedSetting(rule, setting_named(rule, key))
+    settings = {each.key: each for each in rule.fixed}
+    if not controller and key not in settings:
+        has = f"it has {', '.join(settings)}" if settings else "it has no settings other than its dial, so leave it out"
+        raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; {has}.")
+    axis: GridAxis = Threshold(controller, gamma) if controller else FixedSetting(rule, settings[key])
     setting = axis.setting
     if key != setting.key or not listed.strip():
         example = f"{setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
@@ -88,16 +92,6 @@ def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
     if len(values) > MOST:
         raise SettingError(f"A grid of {len(values)} values of {setting.symbol} is too large; list at most {MOST}.")
     return tuple(sorted(values))
-
-
-def setting_named(rule: Rule, key: str) -> Fixed:
-    """Return one of the rule's fixed settings. Raises BadInput with the list of settings."""
-    settings, family = {each.key: each for each in rule.fixed}, rule.family
-    if not settings:
-        raise SettingError(f"The rule {family} has no settings other than its dial, so there is no grid; leave it out.")
-    if key not in settings:
-        raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(settings)}.")
-    return settings[key]
 
 
 def varied_axis(plans: Sequence[Plan]) -> GridAxis:

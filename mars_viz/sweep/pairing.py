@@ -64,8 +64,7 @@ class Pairing:
     @property
     def graded(self) -> np.ndarray:
         """bool [P]; prompts that are graded in both."""
-        sides = zip((self.left, self.right), self.rows, strict=True)
-        return np.logical_and.reduce([side.result.graded[rows] for side, rows in sides])
+        return np.asarray(self.left.result.graded[self.rows[0]] & self.right.result.graded[self.rows[1]])
 
     @property
     def units(self) -> np.ndarray | None:
@@ -133,10 +132,9 @@ class Pairing:
         if self.otherwise:
             words += f" {self.otherwise} more have one id and different texts."
         if self.apart:
-            what = "later turn that both hold follows" if self.apart == 1 else "later turns that both hold follow"
-            words += (
-                f" {self.apart} {what} other turns or other answers and {'is' if self.apart == 1 else 'are'} left out."
-            )
+            what = "turn that both hold follows" if self.apart == 1 else "turns that both hold follow"
+            are = "is" if self.apart == 1 else "are"
+            words += f" {self.apart} later {what} other turns or other answers and {are} left out."
         return words
 
 
@@ -147,7 +145,11 @@ _COSTED = ("device", "dtype", "target", "drafter", "cache_length", "tree")
 def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     """Return the prompts with results at both settings. Raises BadInput if they share none, if one has no results, and
     for a dial value that was not swept."""
-    _check(left, right)
+    for side in (left, right):
+        side.result.rows(np.array([side.dial]))
+        if not len(side.result):
+            reason = side.result.failures[0].reason  # it has lines, but none of a text
+            raise SettingError(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
     ours = _asked(left.result)
     theirs = ours if right.result is left.result else _asked(right.result)
     answers = same_answers(left.result.plan, right.result.plan)
@@ -171,14 +173,6 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     ids = tuple(ours[place][1] for place in alike)
     texts_of = tuple(ours[place][2] or theirs[place][2] or "" for place in alike)
     return Pairing(left, right, ids, texts_of, (rows[0], rows[1]), otherwise, apart)
-
-
-def _check(*settings: SweepSetting) -> None:
-    for side in settings:
-        side.result.rows(np.array([side.dial]))
-        if not len(side.result):
-            reason = side.result.failures[0].reason  # it has lines, but none of a text
-            raise SettingError(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
 
 
 def _asked(result: SweepResult) -> dict[tuple[str, int], tuple[int, str, str | None]]:

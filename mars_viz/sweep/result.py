@@ -151,8 +151,7 @@ class SweepResult:
     def _lines_at(self, place: int, dials: np.ndarray) -> np.ndarray:
         """Return a prompt's lines that contain these dial values, int64 [D]."""
         start, end = self.starts[place : place + 2]
-        lines: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
-        return lines
+        return np.asarray(start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1)
 
     def graded_steps(self, column: str = "right") -> Graded:
         """Return good and bad texts along the dial, for `recommend`: right ones, or by `column` those that are not

@@ -227,13 +227,17 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
     """Return the sweeps in a folder, newest first and unreadable ones last; empty if the folder does not exist. Sweeps
     of a grid are one level deeper. Reads no results. Raises BadInput for a folder that cannot be listed."""
     try:
-        paths = sweep_folders(folder)
+        children = {path: holds_sweep(path) for path in sorted(folder.iterdir())}
     except FileNotFoundError:
         return []
     except OSError as error:
         reason = f"{folder} cannot be listed ({error.strerror}). Choose another folder for results."
         raise RunFileError(reason) from error
-    entries = []
+    paths, entries = [path for path, holds in children.items() if holds], []
+    further = [path for path, holds in children.items() if not holds and not path.name.startswith(".")]
+    for path in further[:_FURTHER]:
+        with suppress(OSError):  # a file, or not for us
+            paths += sorted(inner for inner in islice(to_read(path).iterdir(), _FURTHER) if holds_sweep(inner))
     for path in sorted(paths, key=lambda path: path.name):
         try:
             with contained(f"The sweep {path.name}", "Delete it, or take a fresh copy."):
@@ -242,17 +246,6 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
         except BadInput as error:
             entries.append(SweepEntry(path, None, error=str(error)))
     return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
-
-
-def sweep_folders(folder: Path) -> list[Path]:
-    """Return the folders with a sweep by name, including a grid's one level deeper. Raises OSError."""
-    children = {path: holds_sweep(path) for path in sorted(folder.iterdir())}
-    paths = [path for path, holds in children.items() if holds]
-    further = [path for path, holds in children.items() if not holds and not path.name.startswith(".")]
-    for path in further[:_FURTHER]:
-        with suppress(OSError):  # a file, or not for us
-            paths += sorted(inner for inner in islice(to_read(path).iterdir(), _FURTHER) if holds_sweep(inner))
-    return paths
 
 
 def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:

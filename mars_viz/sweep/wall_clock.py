@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 FORMAT = "mars-viz-wall-clock"
 SCHEMA = 3
-
-
+WAYS = ("target", "strict", "chosen")  # the ways in which every prompt is decoded
+_COLUMNS = {"tokens": np.int64, "rounds": np.int64, "seconds": np.float64}  # of a way
 _CUT = (
     "Each draft took as many passes of the drafter as the controller lets it take, known from a decode before; what "
     "the controller's own look at the drafter's law takes is left out."
@@ -75,9 +75,6 @@ class Way:
     def typical(self) -> np.ndarray:
         """float64 [K]; the median of each prompt's repetitions."""
         return np.median(self.seconds, axis=1)
-
-    def facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name).tolist() for name in ("tokens", "rounds", "seconds")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,7 @@ class TimingCheck:
 
     def to_json(self) -> str:
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.type in _KINDS}
-        ways = {way.name: way.facts() for way in (self.target, self.strict, self.chosen)}
+        ways = {name: {each: getattr(getattr(self, name), each).tolist() for each in _COLUMNS} for name in WAYS}
         contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": ways}
         return json_of(contents, indent=1, escaped=False) + "\n"
 
@@ -168,7 +165,7 @@ class TimingCheck:
         """Read a check. Raises BadInput for other data and schemas."""
         contents, _ = headed(data, "It", "wall-clock", SCHEMA)
         try:
-            ways: dict[str, Any] = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
+            ways: dict[str, Any] = {name: _way(name, contents["ways"][name]) for name in WAYS}
             kinds = {each.name: _KINDS[each.type] for each in fields(cls) if each.type in _KINDS}
             check = cls(**{name: kind(contents[name]) for name, kind in kinds.items()}, **ways)
             if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(check.dial):
@@ -187,16 +184,10 @@ _KINDS: dict[Any, Callable[[Any], Any]] = {
 
 
 def _way(name: str, found: Any) -> Way:
-    columns = {"tokens": np.int64, "rounds": np.int64, "seconds": np.float64}
-    way = Way(name, **{column: np.array(found[column], kind) for column, kind in columns.items()})
-    sound = (
-        way.seconds.ndim == 2
-        and way.seconds.size
-        and way.tokens.shape == way.rounds.shape == way.seconds.shape[:1]
-        and (np.isfinite(way.seconds) & (way.seconds > 0)).all()
-        and (np.minimum(way.tokens, way.rounds) >= 0).all()
-    )
-    if not sound:
+    way = Way(name, **{column: np.array(found[column], kind) for column, kind in _COLUMNS.items()})
+    fits = way.seconds.ndim == 2 and way.tokens.shape == way.rounds.shape == way.seconds.shape[:1]
+    positive = way.seconds.size and (np.isfinite(way.seconds) & (way.seconds > 0)).all()
+    if not (fits and positive and (np.minimum(way.tokens, way.rounds) >= 0).all()):
         raise ValueError("no measurements")
     return way
 
@@ -242,7 +233,6 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
     return Checks(tuple(sorted(checks, key=lambda check: check.created)), tuple(problems))
 
 
-WAYS = ("target", "strict", "chosen")  # the ways in which every prompt is decoded
 Decode = tuple[Prefix, int, float]
 """Tokens, the target's passes, and seconds by the clock without the prompt's own pass."""
 
@@ -293,7 +283,7 @@ class WallClock:
         for prompt in self._prompts[1:]:
             for name in WAYS:
                 if self._cut(name):
-                    self._told(name, prompt)
+                    self._drafted(name, prompt)
                     yield self.progress
         turn = 0
         for _ in range(self._repetitions):
@@ -339,13 +329,12 @@ class WallClock:
             token_ids, seconds = decode_alone(self._backend, prompt, settings)
             return token_ids, len(token_ids), seconds
         backend, control = self._backend, settings.control
-        lengths = self._told(name, prompt) if self._cut(name) else {}
         rule = rule_named(settings.rule)
         speculator = backend.speculator(replace(settings, controller=NONE), rule.needs)
         speculator.prefill(prompt)
         source: Speculator = speculator
         if control is not None:
-            source = _Stopping(speculator, lengths, control.controller, settings.gamma)
+            source = _Stopping(speculator, self._drafted(name, prompt), control.controller, settings.gamma)
         began = time.perf_counter()
         rounds = list(walk(source, rule, settings.dial, prompt, backend.ending(settings)))
         seconds = time.perf_counter() - began
@@ -354,7 +343,7 @@ class WallClock:
     def _cut(self, name: str) -> bool:
         return name != "target" and self._settings[name].control is not None
 
-    def _told(self, name: str, prompt: Prefix) -> dict[Prefix, int]:
+    def _drafted(self, name: str, prompt: Prefix) -> dict[Prefix, int]:
         """Return the number of tokens that the controller leaves after each prefix, from a decode with full drafts."""
         if (name, prompt) not in self._lengths:
             settings, backend = self._settings[name], self._backend
@@ -416,8 +405,6 @@ class _Stopping:
     gamma: int  # maximum number of tokens
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        drafted = [(prefix, self.lengths[prefix]) for prefix in prefixes]
-        return [
-            self.speculator.drafted(prefix, self.controller.steps(count, self.gamma), count)
-            for prefix, count in drafted
-        ]
+        counts, steps = [self.lengths[prefix] for prefix in prefixes], self.controller.steps
+        passes = [steps(count, self.gamma) for count in counts]
+        return list(map(self.speculator.drafted, prefixes, passes, counts))
