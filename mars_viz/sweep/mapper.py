@@ -49,7 +49,8 @@ def check_fit(backend: Backend, plan: Plan, prompts: PromptSet) -> None:
                 return
             except BadInput as error:
                 reasons.append(error)
-    raise SettingError(f"None of the {len(prompts)} prompts can be swept. {reasons[0]}")
+    why = reasons[0] if reasons else "Take a set that has some."
+    raise SettingError(f"None of the {len(prompts)} prompts can be swept. {why}")
 
 
 @dataclass(slots=True)

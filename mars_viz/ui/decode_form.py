@@ -148,6 +148,7 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
 
 START = Settings()
 EXAMPLE = "Once upon a time, there was a little fox who"
+QUESTION = "What is photosynthesis? Answer in two sentences."  # the example for chat models
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
 
 

@@ -398,8 +398,10 @@ def ask(page_state: LivePageState) -> DecodeRequest:
     models = current_session().models
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=page_state.opening)
-        template = tab_jobs.has_template(models)
+        template, start = tab_jobs.has_template(models), page_state.opening
+        if template and start == decode_form.EXAMPLE:
+            start = decode_form.QUESTION
+        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start)
         chat, system = decode_form.chat_fields(template, page_state.view.chat, page_state.view.system)
     with middle, st.popover("Settings", width="stretch"):
         shown = None if page_state.job is None else page_state.job.progress.run
