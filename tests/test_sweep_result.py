@@ -48,7 +48,7 @@ from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.samples import SWEEPS
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
-from mars_viz.sweep.document import ENGINES, engine_settings
+from mars_viz.sweep.document import ENGINES, by_drafter, engine_settings, only_drafter_differs
 from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, reproduction, table_of
 from mars_viz.sweep.grid import advised, recommended
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
@@ -519,3 +519,29 @@ def test_two_prompts_have_no_bootstrap_interval(tmp_path):
     for text in (summary_of(result, 0.4), evidence_files(result, dial=0.4)["evidence.md"].decode()):
         assert "(no interval)" in text and "nan" not in text
     assert np.isfinite(value_at(enough, measures(enough)["rolled_back"], 0.4).low)
+
+
+def test_drafters_of_the_same_prompts_are_rows_of_one_table():
+    names = (
+        "1-counting-eagle3",
+        "2-counting-mars",
+        "11-counting-mtp",
+        "12-counting-dflash",
+        "13-counting-suffix-eagle3",
+    )
+    first, *others = swept = [CachedSweep(load_sweep(SWEEPS / name)) for name in names]
+    assert all(only_drafter_differs(first.plan, each.plan) for each in others)
+    same = (first, CachedSweep(load_sweep(SWEEPS / "3-holders-mars")))
+    assert not any(only_drafter_differs(first.plan, each.plan) for each in same)
+    rows = {row[0]: row for row in by_drafter(swept, 0.9).rows}
+    paces = {each.plan.provenance.drafter: each.value("answer", 0.9).estimate for each in swept}
+    assert list(rows) == sorted(paces, key=lambda drafter: -paces[drafter])
+    for each in swept:
+        row, costs = rows[each.plan.provenance.drafter], each.result.costs
+        assert [float(cell) for cell in row[-6:]] == [
+            pytest.approx(share.estimate, abs=6e-4) for share in each.positions(0.9)["conditional"]
+        ]
+        whole = costs.drafting[-1].seconds if costs.drafting else 6 * costs.drafter_step.seconds
+        assert float(row[4].split()[0]) == pytest.approx(whole / costs.passes[0].seconds, abs=6e-3)
+    mixed, head = (rows[drafter] for drafter in ("suffix:n=16,min=3+eagle3", "eagle3"))
+    assert float(mixed[4].split()[0]) > 0.8 * float(head[4].split()[0]), "its model's cost"

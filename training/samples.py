@@ -36,6 +36,7 @@ SEED = 2
 STORY = STORIES[0]
 DAMAGING_THETAS = (0.9, 0.8, 0.7, 0.6, 0.5)
 TREE = "dynamic:depth=6,topk=4,nodes=16"
+MIXED = "suffix:n=16+eagle3"
 PROMPTS = 640
 """Held-out exercises of a sweep."""
 NEW_TOKENS = 144
@@ -159,6 +160,27 @@ def samples() -> list[Sample]:
             Settings(rule="mars"),
             drafter="ngram:n=3",
         ),
+        Sample(
+            "11-story-mtp",
+            "A story drafted by the target's own MTP layer, MARS at θ = 0.9",
+            STORIES[1],
+            Settings(rule="mars"),
+            drafter="mtp",
+        ),
+        Sample(
+            "12-story-dflash",
+            "A story drafted in blocks by DFlash, MARS at θ = 0.9",
+            STORIES[1],
+            Settings(rule="mars"),
+            drafter="dflash",
+        ),
+        Sample(
+            "13-counting-mixed",
+            "A word problem drafted by text lookup or the EAGLE-3 head, MARS at θ = 0.9",
+            counting,
+            Settings(rule="mars", max_new_tokens=NEW_TOKENS),
+            drafter=MIXED,
+        ),
     ]
 
 
@@ -200,18 +222,21 @@ class SampleSweep:
 
 
 def sample_sweeps() -> list[SampleSweep]:
-    """Each task in free wording: MARS and an engine's rule by the built-in drafter, MARS on trees by the head. Before
-    them the one that Tune opens, in which much is gained before anything is lost."""
+    """Return the sweeps of each task in free wording: MARS and an engine's rule with the built-in drafter, and MARS on
+    trees of the head. The first is the one that Tune opens, in which much is gained before anything is lost. The last
+    are of its prompts with further drafters, which Compare shows in one table."""
     mars, engine = (Settings(rule=rule, max_new_tokens=NEW_TOKENS) for rule in ("mars", "tensorrt-llm"))
     kinds = (("mars", mars, None), ("tensorrt-llm", engine, None), ("eagle3-tree", replace(mars, tree=TREE), "eagle3"))
     wanted = [
         (task, kind, settings, drafter)
         for (kind, settings, drafter), task in itertools.product(kinds, tasks.FREE_WORDING)
     ]
+    drafters = (("mtp", "mtp"), ("dflash", "dflash"), ("suffix-eagle3", MIXED))
+    others = [(tasks.Task.COUNTING, kind, mars, drafter) for kind, drafter in drafters]
     return [
         SampleSweep(f"{place}-{task.value}-{kind}", task, settings, drafter)
         for place, (task, kind, settings, drafter) in enumerate(
-            [(tasks.Task.COUNTING, "eagle3", mars, "eagle3"), *wanted], start=1
+            [(tasks.Task.COUNTING, "eagle3", mars, "eagle3"), *wanted, *others], start=1
         )
     ]
 

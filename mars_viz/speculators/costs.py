@@ -242,8 +242,8 @@ class MeasuringBatches(Measuring[BatchCosts]):
         """Yield the rounds of `size` texts by size and draft length; all use the same caches."""
         backend, settings = self._backend, self._settings
         words = backend.tokenizer.encode(" ".join(STORIES))[: self._length // 2]  # repeated, so that n-grams are found
-        texts = [
-            tuple(words[(7 * text + place) % len(words)] for place in range(self._length + 1)) for text in range(size)
+        texts = [  # which begin with different tokens, because equal ones would be decoded once
+            (text, *(words[(7 * text + place) % len(words)] for place in range(self._length))) for text in range(size)
         ]
         models = target, _ = _opened(backend, _short(settings, settings.gamma), texts)
         nothing = torch.empty((size, 0), dtype=torch.int64, device=target.device)
