@@ -301,7 +301,7 @@ def _round(
     backend: Backend, short: Settings, texts: Sequence[Prefix], models: tuple[Target, Drafter]
 ) -> Callable[[], Timing]:
     """Return a task that decodes one more round of all texts, and from their beginnings after `ROUNDS` full rounds, so
-    that a round also does what depends on the tokens kept by the last one."""
+    that a round also reads the tokens kept by the last one and goes back to them."""
     rule = rule_named(short.rule)
     speculator = DraftAndScore(*models, (backend.vocabulary_size, backend.context), short, rule.needs)
     limit = min(ROUNDS * (short.gamma + 1), backend.context - len(texts[0]) - short.gamma)

@@ -90,7 +90,7 @@ def _whole_rows(top: TopLogits, settings: Settings, device: torch.device, vocabu
 
 
 def _of_best(record: Speculation, top: TopLogits, i: int) -> Speculation:
-    """Return draft i's record with what is known from the target's best tokens."""
+    """Return draft i's record, from the target's best tokens alone."""
     width, n = top.ids.shape[-1], len(record)
     columns = {name: values for name, values in record.columns.items() if name not in OF_WHOLE_ROWS}
     columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}

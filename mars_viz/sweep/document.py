@@ -279,7 +279,7 @@ def costs(found: Costs) -> list[Block]:
 
 
 def of_one_position(costs: Costs) -> Sentence:
-    """Return what verifying one more position costs."""
+    """Return the cost of verifying one more position."""
     further = position_cost(costs)
     share = ranged([further.estimate, further.low, further.high])
     return Sentence(f"Verifying one more position costs {share} of a pass over one.", "measured")

@@ -315,7 +315,7 @@ class WorkerPool:
         return costs
 
     def _asked(self, method: str, *arguments: Any) -> Any:
-        """Return what the first ready worker answers."""
+        """Return the answer of the first ready worker."""
         import ray
 
         self.provenance()

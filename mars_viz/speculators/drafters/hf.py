@@ -1,7 +1,7 @@
 """Any drafter that transformers can make, through its own candidate generators.
 
 The options are those of `generate`, so a kind of drafter that transformers gains can be tried at once. It drafts
-greedily and reads the whole text again in every round: acceptance is what it would be, the speed is not. It drafts
+greedily and reads the whole text again in every round: its acceptance is right, its speed is too low. It drafts
 neither trees nor draws; above temperature 0 its drafts are certain, with q = 1.
 """
 
