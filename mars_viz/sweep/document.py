@@ -489,9 +489,6 @@ def summary(
     return [Sentence(span), Sentence(coverage(sweep)), *failures(result), *in_sections(sections)]
 
 
-SHOWN = ("tau", "answer", "acceptance")  # figures of each drafter, if its sweep has them
-
-
 def only_drafter_differs(one: Plan, other: Plan) -> bool:
     """Return True if both sweeps have the same prompts, target, settings, axis and device, and different drafters."""
 
@@ -517,22 +514,21 @@ def by_drafter(sweeps: Sequence[CachedSweep], dial: float) -> Table:
     """Return a row per drafter, the fastest first: τ, speed-up, acceptance, cost of a draft, and conditional acceptance
     by position at this setting, which all sweeps must cover."""
     ordered = sorted(sweeps, key=lambda sweep: -sweep.value(sweep.pace, dial).estimate)
-    names = [name for name in SHOWN if any(name in sweep.measures for sweep in ordered)]
-    titles = {name: sweep.measures[name].title for sweep in ordered for name in names if name in sweep.measures}
+    titles = {"tau": "τ", "answer": "× target alone, modelled", "acceptance": "accepted"}
     accepted = [sweep.positions(dial)["conditional"] for sweep in ordered]
     depth, rows = max(map(len, accepted)), []
     for sweep, shares in zip(ordered, accepted, strict=True):
         drafting = drafting_share(sweep)
         draft = "" if drafting is None else f"{drafting.estimate:.2f} ({drafting.low:.2f} to {drafting.high:.2f})"
         figures = [
-            cell(sweep.measures[name], sweep.value(name, dial)) if name in sweep.measures else "" for name in names
+            cell(sweep.measures[name], sweep.value(name, dial)) if name in sweep.measures else "" for name in titles
         ]
         positions = [number(each.estimate) for each in shares] + [""] * (depth - len(shares))
         rows.append([visible(sweep.plan.provenance.drafter or ""), *figures, draft, *positions])
-    heads = ["drafter", *(titles[name] for name in names), "a draft, in target passes", *map(str, range(1, depth + 1))]
-    about = {str(at): "Acceptance at this position of the draft, if all before it are accepted" for at in (1, depth)}
-    at = setting(sweeps[0].plan.symbol, dial)
-    return Table(heads, rows, "by-drafter", f"Every drafter on these prompts at {at}", about)
+    heads = ["drafter", *titles.values(), "draft, passes", *map(str, range(1, depth + 1))]
+    about = {titles[name]: measure.title for name, measure in ordered[0].measures.items() if name in titles}
+    about["draft, passes"] = "Time of a whole draft, in passes of the target over one token"
+    return Table(heads, rows, "by-drafter", f"At {setting(sweeps[0].plan.symbol, dial)}", about)
 
 
 def in_sections(blocks: Mapping[str, Sequence[Block]]) -> list[Block]:

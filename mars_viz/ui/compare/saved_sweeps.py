@@ -291,7 +291,9 @@ def _by_drafter(catalog: SweepCatalogue, name: str, dial: float) -> Table | None
         return None
     theme.section("Every drafter on these prompts")
     table = document.by_drafter([opened_sweep(catalog, each) for each in names], dial)
-    theme.small(f"{table.alt}. The columns 1 to γ hold the acceptance at each position of the draft.")
+    theme.small(
+        f"{table.alt}. Columns 1 to γ: acceptance at this position of the draft, if all before it are accepted."
+    )
     draw([table])
     return table
 

@@ -21,6 +21,7 @@ import streamlit as st
 from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.options import option
 from mars_viz.sweep import Plan, load_sweep
@@ -341,7 +342,8 @@ def sample_sweeps() -> dict[str, SweepEntry]:
 
 
 def sweep_label(plan: Plan) -> str:
-    tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
+    tree, drafter = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}", plan.provenance.drafter or ""
+    tree += "" if is_built_in(drafter) else f", {clipped(drafter, 40)}"
     return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 
 
