@@ -162,7 +162,7 @@ def samples() -> list[Sample]:
         ),
         Sample(
             "11-story-mtp",
-            "A story drafted by the target's own MTP layer, MARS at θ = 0.9",
+            "A story drafted by an MTP layer, MARS at θ = 0.9",
             STORIES[1],
             Settings(rule="mars"),
             drafter="mtp",
@@ -176,7 +176,7 @@ def samples() -> list[Sample]:
         ),
         Sample(
             "13-counting-mixed",
-            "A word problem drafted by text lookup or the EAGLE-3 head, MARS at θ = 0.9",
+            "A word problem, lookup before EAGLE-3, MARS at θ = 0.9",
             counting,
             Settings(rule="mars", max_new_tokens=NEW_TOKENS),
             drafter=MIXED,
