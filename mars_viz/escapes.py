@@ -5,7 +5,7 @@ Invisible characters that affect surrounding text (controls, directional marks) 
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 
 JOINERS = "\u200c\u200d"  # format characters used in words and emoji
@@ -67,6 +67,13 @@ def isolated(text: str) -> str:
 def html(text: str) -> Html:
     """Escape for HTML and SVG text and quoted attributes; `Html` is returned unchanged."""
     return text if isinstance(text, Html) else Html(escape(visible(text)))
+
+
+def marked_up(text: Html, marks: Mapping[str, str | Callable[[re.Match[str]], str]]) -> Html:
+    """Return escaped text in which patterns are replaced by markup, which must be the product's own."""
+    for pattern, markup in marks.items():
+        text = Html(re.sub(pattern, markup, text))
+    return text
 
 
 def joined(parts: Iterable[Html]) -> Html:

@@ -72,7 +72,7 @@ def _groups(labels: Mapping[str, str]) -> list[list[str]]:
 
 def found(runs: Iterable[ListedRun], words: str, origin: RunOrigin | None = None) -> list[ListedRun]:
     """Return the runs of this origin that contain each of the words, ignoring case, newest first. Words are those of
-    title, prompt, tags, id, and settings such as rule, models, shape and temperature. Unreadable runs come last."""
+    title, prompt, tags, id, rule, models and shape of drafts. Unreadable runs come last."""
     wanted = words.casefold().split()
     of_origin = (run for run in runs if origin in (None, run.origin))
     matching = newest_first(run for run in of_origin if not wanted or _has_all(searched(run), wanted))
@@ -89,7 +89,7 @@ def searched(run: ListedRun) -> str:
         return run.name.casefold()
     made, settings = facts.provenance, facts.settings
     names = (settings.rule, settings.tree, "trees" if settings.drafts_trees else "chains", made.target, made.drafter)
-    texts = (facts.title, facts.prompt, *facts.tags, run.name, *facts.parts.values(), *map(str, names))
+    texts = (facts.title, facts.prompt, *facts.tags, run.name, facts.parts["rule"], facts.parts["models"], *names)
     return "\n".join(texts).casefold()
 
 

@@ -33,7 +33,7 @@ from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.documents import BASES
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
-from mars_viz.escapes import Html, html, visible
+from mars_viz.escapes import Html, html, marked_up, visible
 from mars_viz.exploration import whole_threshold_map
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
@@ -263,10 +263,7 @@ _SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
 
 def worded(text: str) -> Html:
     """Return a paragraph's HTML without the enclosing tags."""
-    written = re.sub(r"\$([^$]+)\$", _formula, html(text))
-    for mark, markup in _MARKS.items():
-        written = re.sub(mark, markup, written)
-    return Html(written)
+    return marked_up(html(text), {r"\$([^$]+)\$": _formula, **_MARKS})
 
 
 def _formula(match: re.Match[str]) -> str:

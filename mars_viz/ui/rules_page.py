@@ -371,9 +371,10 @@ def _controls(page_state: RulesPageState, panel: AllRules) -> str:
 def _table(session: Session, page_state: RulesPageState, panel: AllRules, listed: Sequence[str], dials: Dials) -> None:
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
-    label, every_shown = f"Show all {len(panel.rules)} rules", page_state.view.every
-    how = "In the tables and in the figure of verdicts"
-    bound(every.toggle, label, "lab-every", every_shown, lambda on: page_state.change(every=on), help=how)
+    bound(
+        every.toggle, markdown(f"Show all {len(panel.rules)} rules"), "lab-every", page_state.view.every,
+        lambda on: page_state.change(every=on), help="In the tables and in the figure of verdicts",
+    )  # fmt: skip
     if page_state.walking is not None and page_state.walking[0] == session.view.run:
         job = page_state.walking[1]
         tab_jobs.watch(

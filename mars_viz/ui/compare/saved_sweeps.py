@@ -207,9 +207,11 @@ def _chosen(memory: Comparison, both: Pairing, changes: Mapping[int, Change]) ->
     # the labels outlive the page
     parts = {name: (name, changes[place].value, _clipped(both.texts[place])) for name, place in places.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
-    how = {"options": list(places), "format_func": labels.__getitem__}
-    tip = "Those whose answer changes come first; type to search"
-    bound(st.selectbox, "Prompt", "compare-prompt", chosen, lambda name: memory.look(prompt=name), help=tip, **how)
+    bound(
+        st.selectbox, "Prompt", "compare-prompt", chosen, lambda name: memory.look(prompt=name),
+        options=list(places), format_func=labels.__getitem__,
+        help="Those whose answer changes come first; type to search",
+    )  # fmt: skip
     return places[chosen]
 
 
@@ -328,9 +330,11 @@ def chosen_beside(memory: Comparison, column: DeltaGenerator, catalog: SweepCata
     def choose(name: str) -> None:
         memory.look(beside=name, from_dial=None, to_dial=None)
 
-    how = {"options": ["", *others], "format_func": words.__getitem__, "disabled": not others}
-    tip = "Another rule, controller, drafter or target over the same prompts, paired prompt by prompt"
-    bound(column.selectbox, "Compare with", "compare-beside", memory.view.beside, choose, help=tip, **how)
+    bound(
+        column.selectbox, "Compare with", "compare-beside", memory.view.beside, choose,
+        options=["", *others], format_func=words.__getitem__, disabled=not others,
+        help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
+    )  # fmt: skip
 
 
 def _dial_input(
@@ -344,6 +348,10 @@ def _dial_input(
             f"{exactly(plan.high)}; the nearest value is shown instead."
         )
     value = min(max(default if value is None else value, plan.low), plan.high)
-    label = markdown(f"{dial.symbol}, {words}")
     how = {"min_value": plan.low, "max_value": plan.high, "step": dial.step, "format": "%g"}
-    return float(bound(column.number_input, label, key, value, lambda turned: memory.look(**{name: turned}), **how))
+    return float(
+        bound(
+            column.number_input, markdown(f"{dial.symbol}, {words}"), key, value,
+            lambda turned: memory.look(**{name: turned}), **how,
+        )
+    )  # fmt: skip

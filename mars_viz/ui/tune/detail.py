@@ -446,8 +446,8 @@ def offer_prompts(
             f"{variants}Continues this sweep: finished prompts are kept and not decoded again. The confidence is that "
             "of one test; a test repeated after adding prompts is a second one."
         )
-        label = markdown(f"Add {counted(more, 'prompt')}")
-        if right.button(label, key="add-prompts", help=markdown(tip), width="stretch"):
+        label = f"Add {counted(more, 'prompt')}"
+        if right.button(markdown(label), key="add-prompts", help=markdown(tip), width="stretch"):
             try:
                 sweep_requests.go_on(catalog.entries[name], beside, _grown(sweep, more))
             except BadInput as error:

@@ -53,8 +53,9 @@ def task_fields() -> Callable[[], HarnessTask]:
         + (", or the whole path of a YAML file; its Python code, if it has any, runs on this machine" if paths else ""),
     )
     left, middle, right = st.columns(3)
-    tip = "-1 for as many as the task says"
-    shots = left.number_input("Examples before each prompt", -1, 100, -1, key="sweep-fewshot", help=tip)
+    shots = left.number_input(
+        "Examples before each prompt", -1, 100, -1, key="sweep-fewshot", help="-1 for as many as the task says"
+    )
     metric = middle.text_input(
         "Right by",
         key="sweep-metric",
@@ -230,8 +231,10 @@ def _file() -> Callable[[], PromptSet]:
         format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
         help="For lines that have an answer and name no grader",
     )
-    tip = "0 for all; tasks are taken in turn, and a conversation counts as one"
-    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=tip)
+    limit = right.number_input(
+        "Max prompts", 0, 1_000_000, 0, key="sweep-limit",
+        help="0 for all; tasks are taken in turn, and a conversation counts as one",
+    )  # fmt: skip
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
