@@ -387,7 +387,7 @@ SCENES = {
         "race /live?view=race&race=toy .race-board | kept /live?run=several | head /live?drafter=eagle3 h1"
         " | chat /live?run=chat&target=org/chat",
     ),
-    "runs": scenes(".mv-facts", "list /runs?from=saved canvas | details /runs?run=several"),
+    "runs": scenes("dl.facts", "list /runs?from=saved canvas | details /runs?run=several"),
     "compare": scenes(
         ".texts",
         "several /compare?run=several h1 | tree /compare?run=tree .stream"
