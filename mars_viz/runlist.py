@@ -74,13 +74,9 @@ def found(runs: Iterable[ListedRun], words: str, origin: RunOrigin | None = None
     """Return the runs of this origin that contain each of the words, ignoring case, newest first. Words are those of
     title, prompt, tags, id, rule, models and shape of drafts. Unreadable runs come last."""
     wanted = words.casefold().split()
-    of_origin = (run for run in runs if origin in (None, run.origin))
-    matching = newest_first(run for run in of_origin if not wanted or _has_all(searched(run), wanted))
+    texts = ((run, searched(run)) for run in runs if origin in (None, run.origin))
+    matching = newest_first(run for run, text in texts if all(word in text for word in wanted))
     return sorted(matching, key=lambda run: run.facts is None)
-
-
-def _has_all(text: str, words: Iterable[str]) -> bool:
-    return all(word in text for word in words)
 
 
 def searched(run: ListedRun) -> str:

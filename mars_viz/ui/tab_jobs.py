@@ -262,7 +262,7 @@ def decoding(session: Session) -> None:
     now = job.progress
     tau = f", τ = {number(now.tau)}" if now.rounds else ""
     words = f"Decoding: {number(now.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
-    progress(job, lambda: (now.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
+    progress(job, lambda: (now.tokens / job.new_tokens, words), "Cancel", keeps="Keeps the decoded tokens")
     prompt = Html(f'<bdi class="prompt">{html(now.prompt)}</bdi>')
     theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(now.text)}</p>'))
 

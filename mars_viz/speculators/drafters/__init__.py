@@ -174,30 +174,32 @@ class Layers(NamedDrafter, family="layers"):
 
 
 @dataclass(frozen=True)
-class Eagle3(NamedDrafter, family="eagle3"):
+class FromCheckpoint(NamedDrafter):
+    """A drafter that follows the target's hidden states with weights of its own; see `drafters.heads`."""
+
+    head: str = setting(Words("", "DIR"), "")
+    reads_inside = True
+
+
+@dataclass(frozen=True)
+class Eagle3(FromCheckpoint, family="eagle3"):
     """An EAGLE-3 head as the drafter; see `drafters.eagle3`."""
 
     head: str = setting(Words("", "HEADDIR"), "")
     module = "eagle3"
-    reads_inside = True
 
 
-@dataclass(frozen=True)
-class Dflash(NamedDrafter, family="dflash"):
+class Dflash(FromCheckpoint, family="dflash"):
     """A DFlash drafter; see `drafters.dflash`."""
 
-    head: str = setting(Words("", "DIR"), "")
     module = "dflash"
-    at_once = reads_inside = True
+    at_once = True
 
 
-@dataclass(frozen=True)
-class Mtp(NamedDrafter, family="mtp"):
+class Mtp(FromCheckpoint, family="mtp"):
     """Layers for multi-token prediction as the drafter; see `drafters.mtp`."""
 
-    head: str = setting(Words("", "DIR"), "")
     module = "mtp"
-    reads_inside = True
 
 
 @dataclass(frozen=True)

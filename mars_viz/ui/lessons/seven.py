@@ -222,7 +222,7 @@ def sampling_data(laws: Overlap, names: list[str]) -> dict[str, Any]:
 def _sampling_finding(laws: Overlap) -> str:
     return (
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with "
-        f"{number(1 - laws.acceptance)} (orange); what is written instead (blue) has the same area."
+        f"{number(1 - laws.acceptance)} (orange); the tokens in their place (blue) have the same area."
     )
 
 
