@@ -17,6 +17,7 @@ if not runtime.exists():  # `streamlit run` imports this file once, and serves t
     shown_logs()
     app = st.App(__file__, lifespan=startup.lifespan, middleware=around, routes=door.routes())
 else:  # each tab runs it as its script
+    navigation.forget_last_page()
     st.set_page_config(
         page_title="MARS Viz",
         page_icon=Path(__file__).parent / "mars_viz/ui/icon.svg",  # a named one would be asked of another host

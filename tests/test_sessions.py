@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.recording import Recording
@@ -17,20 +18,17 @@ from tests.factories import PATIENCE, until
 from tests.served import ROOT, App, Server, served, serving
 
 PAGES = {
-    "app": 'st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()',
+    "app": """from mars_viz.ui.navigation import forget_last_page as forget; forget()
+st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()""",
     "left": """
-from mars_viz.ui import navigation
-
 @st.fragment(run_every=1000)
 def looks_at_a_job():
     if st.button("Leave"):
-        navigation.leave_for("opened.py")
-
+        st.switch_page("opened.py")
 looks_at_a_job()
 """,
     "opened": """
 import time
-
 st.markdown("It is drawn,")
 time.sleep(1)
 st.markdown("and it stays.")
@@ -53,7 +51,8 @@ def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
         assert alone == run.token_ids if ended.end is End.DONE else alone[: ended.tokens] == run.token_ids
 
 
-def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leave_by", ["button", "link"])
+def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(leave_by: str, tmp_path: Path) -> None:
     for name, text in PAGES.items():
         (tmp_path / f"{name}.py").write_text(f"import streamlit as st\n{text}")
 
@@ -61,7 +60,7 @@ def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path)
         async with opened(address) as tab:
             found = tab.find("button", "Leave")
             assert found is not None
-            await tab.press("Leave")
+            await (tab.press("Leave") if leave_by == "button" else tab.go("opened"))
             await tab.until(lambda: "It is drawn" in tab.text, "the other page", PATIENCE)
             before = tab.finished
             await tab.ask_again(found.fragment, tab.pages[""])  # as a browser that still shows the first page

@@ -232,7 +232,7 @@ def explore(name: str, run: Run) -> None:
     """Open Explore with the saved run of that name, or with `run` if the name is empty."""
     session = current_session()
     session.land(name or session.keep(run, "live"))
-    navigation.leave_for("pages/explore.py")
+    st.switch_page("pages/explore.py")
 
 
 def race(page_state: LivePageState) -> None:

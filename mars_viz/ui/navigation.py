@@ -1,10 +1,9 @@
-"""Navigation between pages: registers pages with app.py, writes links, handles Back and theme changes, and opens other
-pages from scripts."""
+"""Navigation between pages: registers pages with app.py, writes links, handles Back and theme changes, and forgets a
+page that was left."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
@@ -51,17 +50,16 @@ def write_link(parameters: Mapping[str, str]) -> None:
         st.query_params.from_dict(all_parameters)
 
 
-def leave_for(page: str) -> NoReturn:
-    """Open another page, such as "pages/explore.py", from a page with polling fragments.
+def forget_last_page() -> None:
+    """Remove the fragments of the tab's last page if this run is of another one. app.py calls this first.
 
-    A fragment may request a rerun while the other page is being drawn, because the browser stops polling only after it
-    hears of the new page. Streamlit 1.67 then runs the fragment and reports a run of the old page, and the browser
-    removes the new page. Streamlit does not run unknown fragments, so this function removes the fragments of the old
-    page before the switch.
+    A polling fragment may request a rerun while the other page is being drawn, because the browser stops polling only
+    after it hears of the new page. Streamlit 1.67 then runs the fragment and reports a run of the old page, and the
+    browser removes the new page. Streamlit does not run unknown fragments.
     """
     from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-    context = get_script_run_ctx(suppress_warning=True)
-    if context is not None:
+    context, session = get_script_run_ctx(suppress_warning=True), current_session()
+    if context is not None and context.page_script_hash != session.page:
+        session.page = context.page_script_hash
         context.fragment_storage.clear()
-    st.switch_page(page)

@@ -222,14 +222,14 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) 
     )  # fmt: skip
     if st.button("Explore", key="runs-explore", disabled=one is None or not one.opens) and one is not None:
         session.land(one.name)
-        navigation.leave_for("pages/explore.py")
+        st.switch_page("pages/explore.py")
     two = len(picked) == 2 and all(run.opens for run in picked)
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
         (left, right), comparison = (run.name for run in picked), Comparison.of_tab()
         session.land(left)
         comparison.follow(left)
         comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
-        navigation.leave_for("pages/compare.py")
+        st.switch_page("pages/compare.py")
     refused = next(filter(None, map(refusal, picked)), "")
     st.button(
         "Delete" if len(picked) < 2 else f"Delete {len(picked)}", key="runs-delete",
@@ -271,7 +271,7 @@ def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | 
         st.button("Show all runs", key="runs-back", on_click=lambda: state.look(run=""))
         if st.button("Open in Explore", key="runs-open", type="primary", disabled=opened is None):
             session.land(run.name)
-            navigation.leave_for("pages/explore.py")
+            st.switch_page("pages/explore.py")
         st.download_button(
             "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
             on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",

@@ -34,6 +34,7 @@ class Session:
     the old popover cannot reopen it."""
     closed: list[str] = field(default_factory=list)  # sentences about closed runs, shown when the next run is opened
     uploaded: str = ""  # id of the last upload read, so that a rerun does not read it again
+    page: str = ""  # Streamlit's hash of the page drawn last
     models: BackendChoice = BUILT_IN  # models of all pages of this tab
     begun: BackendChoice = BUILT_IN  # default models of this server
     chose: bool = False  # True after the models of the tab's first link were read
