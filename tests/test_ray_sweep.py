@@ -97,7 +97,7 @@ def check_same(one, prompts, letters=10000):
             for plan in plans:
                 del plan["provenance"]["created"]
             assert plans[0] == plans[1]
-        elif ours.is_file():
+        elif ours.is_file() and name != ".lock":  # which says when it was written
             assert ours.read_bytes() == theirs.read_bytes(), name
     return result
 
