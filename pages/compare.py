@@ -32,7 +32,6 @@ LABELS = {
 
 @faults.drawn
 def _page() -> None:
-    navigation.through_app()
     session, memory = current_session(), Comparison.of_tab()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)

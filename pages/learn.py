@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.run import Run
-from mars_viz.ui import faults, library, navigation, theme
+from mars_viz.ui import faults, library, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, base
 from mars_viz.ui.lessons.base import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
@@ -21,7 +21,6 @@ WATCH = "Watch a run"
 
 @faults.drawn
 def _page() -> None:
-    navigation.through_app()
     session, page_state = current_session(), LessonPageState.of_tab()
     page_state.arrive(session, st.query_params.to_dict())
     catalog = library.shelf(session)

@@ -35,7 +35,6 @@ POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a d
 @faults.drawn
 def page() -> None:
     """Draw the page."""
-    navigation.through_app()
     began = time.monotonic()
     page_state = TunePageState.of_tab()
     page_state.arrive(current_session(), st.query_params.to_dict())

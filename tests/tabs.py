@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.testing.v1 import AppTest, app_test
 
 from mars_viz.run import Run
 from tests.factories import toy_run
@@ -17,6 +18,15 @@ from tests.factories import toy_run
 ROOT = Path(__file__).resolve().parent.parent
 APP = str(ROOT / "app.py")
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
+
+
+def pages_manager(*arguments: Any, **keywords: Any) -> PagesManager:
+    """One that runs app.py for every page from the start, as the server's; see `mars_viz.ui.startup`."""
+    PagesManager.uses_pages_directory = False
+    return PagesManager(*arguments, **keywords)
+
+
+app_test.PagesManager = pages_manager  # type: ignore[misc, assignment]
 
 
 def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTest:
@@ -83,7 +93,8 @@ def keys(tab: AppTest) -> set[str]:
 
 
 def button(tab: AppTest, label: str) -> Any:
-    return next(found for found in tab.button if found.label.startswith(label))
+    """The first button whose label begins so, or which has this key."""
+    return next(found for found in tab.button if found.label.startswith(label) or found.key == label)
 
 
 def press(tab: AppTest, label: str) -> AppTest:

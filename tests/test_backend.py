@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streamlit.testing.v1 import AppTest
 
 import mars_viz
 from mars_viz import cli
@@ -37,14 +36,14 @@ from mars_viz.sweep.evidence import reproduction
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.result import load_sweep
 from mars_viz.sweep.store import open_store
-from mars_viz.ui import models_form, navigation, tab_jobs, visitors
+from mars_viz.ui import models_form, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Device, Status, models_that_made
 from mars_viz.ui.jobs.worker import Worker
 from tests import tabs
 from tests.gguf_models import random_model, save
 from tests.tables import CPU, TopTarget, table_backend, tables
-from tests.tabs import PATIENCE, settled
+from tests.tabs import settled
 
 SETTINGS = Settings(gamma=4, max_new_tokens=24)
 
@@ -104,7 +103,6 @@ def test_pages_and_the_report_open_runs_with_few_logits_and_blocks_of_any_length
     mapped_run.save(tmp_path / "a-run")
     for name in ("MARS_VIZ_RUNS", "MARS_VIZ_SAMPLES"):
         monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setattr(navigation, "through_app", lambda: None)
     for page in ("explore", "rules", "compare", "live"):
         tab = tabs.opened(f"pages/{page}.py", run="a-run")
         assert not tab.exception and not [each.value for each in tab.error], page
@@ -356,9 +354,7 @@ def test_a_page_decodes_with_a_system_prompt_and_continues(
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
     worker = Worker(tasks.models())
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(navigation, "through_app", models_form.draw)  # app.py itself would forget the click
-    tab = AppTest.from_file(str(Path(navigation.__file__).parents[2] / "app.py"), default_timeout=PATIENCE)
-    settled(tab.switch_page("pages/live.py").run())
+    tab = tabs.opened("pages/live.py")
 
     def latest() -> Run:
         while "Cancel" in [button.label for button in tab.button]:

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import load_run, samples
 from mars_viz.components import guide
 from mars_viz.components.guide import CARDS
-from mars_viz.ui import gallery, library, navigation
+from mars_viz.ui import gallery, library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
 from mars_viz.ui.session import Session
@@ -88,7 +88,6 @@ def test_every_run_is_a_card(folder):
 
 
 def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets the click
     tab = settled(opened("pages/gallery.py").button(key="runs-b-strict").click().run())
     assert tab.selectbox(key="run").value == "b-strict" and tab.session_state["mars_viz"].arrived
     tab = settled(opened("pages/gallery.py").button(key="lessons-6").click().run())

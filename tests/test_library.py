@@ -15,7 +15,7 @@ from mars_viz.records import Timing
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore, list_runs
 from mars_viz.sweep import load_sweep
-from mars_viz.ui import library, navigation
+from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import is_lossless
 from mars_viz.ui.session import KEY, Session
@@ -33,7 +33,6 @@ def visited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Visitors' runs in the server's folder: one token, lossy by a disturbed clock, no rounds, interrupted."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.delenv(samples.VARIABLE, raising=False)
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # see test_live_page
     store, noisy = RunStore(tmp_path), Timing(draft=0.5, verify=0.001, total=0.6)
     lossy = toy_run(rule="mars-sampling", temperature=1.0, dial=0.5, max_new_tokens=30)
     for run in (

@@ -36,11 +36,11 @@ from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.tabs import address, captions, keys, labels, notes, press, said, settled, titles, wait
 from tests.test_live_page import LIVE, ToyRacer, folder, held_decode, held_race, opened, show
-from tests.test_pages import Script, by_itself, decode, picker
+from tests.test_pages import Script, decode, picker
 from tests.test_race import toy_race
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
 
-__all__ = ["by_itself", "folder"]
+__all__ = ["folder"]
 
 
 ALL = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
@@ -261,7 +261,7 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     tab = by_svip()
     assert "sweep-loosest-mars" not in keys(tab)
     settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
-    test_tune_page.clicked(tab, "sweep-begin")
+    press(tab, "sweep-begin")
     wish, span = begun.pop()
     assert span == Threshold(CONTROLLERS["svip"], 6).span(None, None, (6,))
     assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
@@ -269,13 +269,13 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())
     assert "sweep-loosest-mars" in keys(tab)
     tab.text_input(key="sweep-thresholds").set_value("0.2, 0.4")
-    test_tune_page.clicked(tab, "sweep-begin")
+    press(tab, "sweep-begin")
     wish, span = begun.pop()
     assert (wish.over, wish.settings.controller, span.over) == ("", "svip:0.3", "")
     assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
     tab = by_svip()
     tab.session_state[KEY].models = BackendChoice(drafter="ngram:n=3")
-    assert "drafts without probabilities" in notes(test_tune_page.clicked(settled(tab.run()), "sweep-begin"))
+    assert "drafts without probabilities" in notes(press(settled(tab.run()), "sweep-begin"))
 
 
 def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import RECORDED, Race, RaceLane, RaceStep, RaceStore, RaceTexts, save_race
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStatus, RunStore
-from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
+from mars_viz.ui import live, models_form, tab_jobs, visitors
 from mars_viz.ui.jobs import models as job_models
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Device, Events, Job, JobState, Models, Progress, Rank, Status
@@ -64,8 +64,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
     monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, name, **_: replace(ways, name=name))
     monkeypatch.setattr("mars_viz.ui.live.Racing", lambda *asked, **how: ToyRacer())
-    # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
-    monkeypatch.setattr(navigation, "through_app", models_form.draw)
     for held in (Script, ToyRacer):
         monkeypatch.setattr(held, "held", threading.Event())
     yield tmp_path
@@ -271,23 +269,20 @@ def test_a_race_is_renamed_deleted_and_restored(folder, monkeypatch):
     RaceStore(folder / "races").save(toy_race(title="<img src=x>"), "lesson", "mine")
     tab, race = opened(view="race", race="lesson"), lambda: tab.selectbox(key="race")
 
-    def click(what: str) -> None:
-        settled(tab.button(key=f"{what}-race-lesson").click().run())
-
     for title, shown in (("\u202eevil", "control character"), ("My race", "")):
         tab.text_input(key="title-race-lesson").set_value(title)
-        click("rename")
+        press(tab, "rename-race-lesson")
         assert shown in notes(tab)
     assert race().value == "lesson" and race().options[0].startswith("My race")
-    click("delete")
+    press(tab, "delete-race-lesson")
     assert race().value == "1-story" and "Deleted: My race" in notes(tab) and not stored.exists()
-    click("undo")
+    press(tab, "undo-race-lesson")
     assert race().options[0].startswith("My race") and "Deleted" not in notes(tab)
     settled(race().set_value("lesson").run())
     monkeypatch.setattr(visitors, "mark", lambda: "other")
     settled(tab.run())
     tab.button(key="delete-race-lesson").proto.disabled = False
-    click("delete")
+    press(tab, "delete-race-lesson")
     assert "Only the browser that made it" in notes(tab) and stored.is_dir()
 
 

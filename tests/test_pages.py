@@ -22,7 +22,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
-from mars_viz.ui import explore, links, navigation, session, tab_jobs
+from mars_viz.ui import explore, links, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Models, at_hand
 from mars_viz.ui.jobs.tasks import Ways
@@ -50,12 +50,6 @@ class Script(ToyRecorder):
             assert self.held.wait(PATIENCE)
         if self._prompt.startswith("fail"):
             raise BadInput("The prompt is too long; shorten it.")
-
-
-@pytest.fixture(autouse=True)
-def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page without going through the app, which here reruns every time, and forgets a click."""
-    monkeypatch.setattr(navigation, "through_app", lambda: None)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.trace import Speculations
-from mars_viz.ui import library, navigation, tab_jobs
+from mars_viz.ui import library, tab_jobs
 from mars_viz.ui import rules_page as rule_words
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
@@ -112,7 +112,6 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     monkeypatch.setattr(rule_words, "Walking", walks)
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # see test_live_page
     yield go
     go.set()
 

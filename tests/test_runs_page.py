@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from http.cookies import SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from streamlit.runtime.scriptrunner_utils.exceptions import StopException
+from streamlit.runtime.state import SessionStateProxy
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import samples
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore
-from mars_viz.ui import navigation, visitors
 from mars_viz.ui import runs as runs_page
+from mars_viz.ui import visitors
 from mars_viz.ui.compare.page_state import Across
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import SAVED
@@ -23,7 +26,7 @@ from mars_viz.ui.runs import RunsPageState, RunsView
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_run
-from tests.tabs import address, captions, keys, notes, settled
+from tests.tabs import address, captions, keys, notes, press, settled
 
 STORY = load_run(samples.RUNS / "1-story-mars").unmapped
 
@@ -34,7 +37,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # see test_live_page
     return RunStore(tmp_path)
 
 
@@ -60,10 +62,6 @@ def select(tab: AppTest, *names: str) -> AppTest:
     (key,) = (each.proto.id.split("-", 2)[-1] for each in tab.dataframe)
     tab.session_state[key[key.index("runs-") :]] = {"selection": {"rows": places, "columns": [], "cells": []}}
     return settled(tab.run())
-
-
-def press(tab: AppTest, key: str) -> AppTest:
-    return settled(tab.button(key=key).click().run())
 
 
 def rename(tab: AppTest, name: str, title: str) -> AppTest:
@@ -142,6 +140,17 @@ def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     tab = select(opened(), "1-story-mars", names[1])
     assert tab.button(key="runs-delete").disabled and runs_page.SAMPLE in tab.button(key="runs-delete").help
+
+
+def test_a_click_that_ends_the_run_of_the_one_before_takes_no_undo(store, monkeypatch):
+    def end(*_):
+        raise StopException
+
+    state, item = RunsPageState(), runs_page.item_of(store.find(kept(store, "Fox")))
+    monkeypatch.setattr(SessionStateProxy, "__setitem__", end)
+    with suppress(StopException):
+        state.delete([item])
+    assert state.deleted == {item.key} and not store.list()
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.catalogue import Sweeping, jobs_in, shelf, sweep_job, timed_check
 from tests.factories import PATIENCE, until
 from tests.tables import table_backend
-from tests.tabs import keys, notes
+from tests.tabs import keys, notes, press
 from tests.test_grid import GRID, VLLM, toy_grid
-from tests.test_tune_page import clicked, empty, frames, opened, section, settled
+from tests.test_tune_page import empty, frames, opened, section, settled
 
 OWN = "vllm-thinking-k3"
 __all__ = ["empty"]
@@ -95,12 +95,12 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
         ("<img src=x>", "is no number"),
     ):
         tab.text_input(key="sweep-also-vllm-thinking-k").set_value(listed)
-        clicked(tab, "sweep-begin")
+        press(tab, "sweep-begin")
         assert fragment in notes(tab).replace("&#x27;", "'") and "<img" not in notes(tab) and not begun
     tab.text_input(key="sweep-also-vllm-thinking-k").set_value("1, 5,3")
     tab.number_input(key="sweep-fixed-fly-w").set_value(2)
     tab.number_input(key="sweep-loosest-vllm-thinking").set_value(0.2)
-    clicked(tab, "sweep-begin")
+    press(tab, "sweep-begin")
     assert begun == [
         (["mars"], Span(0.0, 1.0, (6,))),
         (["vllm-thinking:k=5", "vllm-thinking:k=1", "vllm-thinking"], Span(0.2, 1.0, (6,))),

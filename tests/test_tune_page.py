@@ -33,7 +33,7 @@ from mars_viz.sweep.measures import places as measured_places
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
-from mars_viz.ui import navigation, tab_jobs, visitors
+from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.jobs.models import Job, JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
@@ -98,13 +98,6 @@ def own_file(data: str, grader: str = "") -> AppTest:
     if grader:
         tab.selectbox(key="sweep-grader").select(grader)
     return settled(tab.run())
-
-
-def clicked(tab: AppTest, key: str) -> AppTest:
-    """The tab with a button pressed. Here every rerun goes through app.py once more, where the press would be lost; a
-    real server knows from its first page on that app.py leads to all of them."""
-    with patch.object(navigation, "through_app"):
-        return settled(tab.button(key=key).click().run())
 
 
 def element(tab: AppTest) -> dict[str, Any]:
@@ -276,10 +269,10 @@ def test_an_unfinished_sweep_is_shown_and_continued_unless_another_process_has_i
     with locks.held(folder / "d-half"):
         tab = opened(sweep="d-half")
     assert "under way elsewhere" in notes(tab) and "sweep-continue" not in keys(tab)
-    clicked(tab, "sweep-again")
+    press(tab, "sweep-again")
     assert "under way elsewhere" not in notes(tab) and "2 of 5 prompts are done" in notes(tab)
     assert "from the first 2 of 5 prompts: " in notes(tab) and len(titles(tab)) == 2
-    clicked(tab, "sweep-continue")
+    press(tab, "sweep-continue")
     assert begun == [("d-half", None)]
 
 
@@ -292,7 +285,7 @@ def test_prompts_are_added_by_default_as_many_as_the_next_test_needs(empty, begu
     sweep_over(empty / "a", builtin_prompts(2))
     found = CachedSweep(load_sweep(empty / "a")).recommendation(Terms())
     each = per_task(12 + two_digits(found.more), 6)
-    tab = clicked(opened(sweep="a"), "add-prompts")
+    tab = press(opened(sweep="a"), "add-prompts")
     ((name, prompts),) = begun
     assert name == "a" and prompts.items[:12] == builtin_prompts(2).items
     assert len(prompts) == 6 * each >= found.prompts_needed
@@ -302,7 +295,7 @@ def test_prompts_are_added_by_default_as_many_as_the_next_test_needs(empty, begu
     monkeypatch.undo()
     monkeypatch.setenv(default_folders.SWEEPS, str(empty))
     with locks.held(empty / "a"):
-        assert "is in use" in notes(clicked(opened(sweep="a"), "add-prompts"))
+        assert "is in use" in notes(press(opened(sweep="a"), "add-prompts"))
 
 
 def test_prompts_that_a_limit_left_out_of_a_file_are_added(empty, begun):
@@ -312,7 +305,7 @@ def test_prompts_that_a_limit_left_out_of_a_file_are_added(empty, begun):
     tab = opened(sweep="a")
     assert "mine.jsonl has 14 prompts more" in notes(tab)
     settled(count_of(tab).set_value(5).run())
-    clicked(tab, "add-prompts")
+    press(tab, "add-prompts")
     whole = load_prompts(path).items
     ((_, prompts),) = begun
     assert prompts.items == whole[:11] and prompts.rest == whole[11:]
@@ -365,8 +358,7 @@ def test_a_growing_sweep_is_redrawn_as_prompts_finish_and_can_be_stopped(empty, 
     monkeypatch.setattr(ShownResults, "outdated", outdated)
     settled(tab.run())
     assert asked == [("a", 2, 2), ("a", 3, 3)] and "from the first 3 of 5 prompts: " in notes(tab)
-    with patch.object(navigation, "through_app"):
-        press(tab, "Stop")
+    press(tab, "Stop")
     assert job.stopping
     monkeypatch.undo()
     for took, wait in ((0.1, 2.0), (3.0, 15.0)):  # less often the longer that takes
@@ -397,7 +389,7 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
     asked: list[Any] = []
     monkeypatch.setattr(Worker, "_add", lambda worker, job, names: asked.append(job.work))
     tab.selectbox(key="load-most").set_value(8)
-    clicked(settled(tab.run()), "measure-load-a")
+    press(settled(tab.run()), "measure-load-a")
     find, keep = asked[-1].args
     assert find.args[0] == result.plan.settings and find.keywords == {"most": 8}
     keep(BATCHES)
@@ -413,7 +405,7 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
 def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, begun):
     tab = opened()
     tab.number_input(key="sweep-loosest-mars").set_value(1.0)
-    clicked(tab, "sweep-begin")
+    press(tab, "sweep-begin")
     assert begun[0].loosest == {"mars": 1.0}
     with pytest.raises(BadInput, match="θ = 1.00 is strict itself"):
         sweep_requests.span_to("mars", 1.0, 4)
@@ -429,7 +421,7 @@ def test_a_bad_file_is_named_and_nothing_is_begun(empty, begun):
         ('{"prompt": "a", "answer": "1", "grader": "exact"}\nnonsense\n', "", "prompts.jsonl: line 2"),
         ('{"question_id": 1, "category": "x", "turns": ["Hi"]}', "contains", "no answers to grade"),
     ):
-        words = notes(clicked(own_file(lines, grader), "sweep-begin"))
+        words = notes(press(own_file(lines, grader), "sweep-begin"))
         assert fragment in words and "/tmp" not in words and not begun and not empty.exists()
 
 
@@ -439,16 +431,16 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     tab = opened()
     tab.text_input(key="sweep-folder").set_value("mine")
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
-    assert "at least one rule" in notes(clicked(tab, "sweep-begin"))
+    assert "at least one rule" in notes(press(tab, "sweep-begin"))
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "lenience"]).run())
     settled(tab.selectbox(key="sweep-draft").set_value("dynamic").run())
     assert "sweep-gamma" not in keys(tab)
     tab.number_input(key="sweep-nodes").set_value(8)
     tab.selectbox(key="sweep-siblings").set_value(Policy.LONGEST)
     settled(tab.number_input(key="sweep-temperature").set_value(1.0).run())
-    assert "draft trees above temperature 0" in notes(clicked(tab, "sweep-begin")) and not jobs
+    assert "draft trees above temperature 0" in notes(press(tab, "sweep-begin")) and not jobs
     tab.multiselect(key="sweep-rules").set_value(["mars", "sglang-acc"])
-    clicked(settled(tab.number_input(key="sweep-temperature").set_value(0.0).run()), "sweep-begin")
+    press(settled(tab.number_input(key="sweep-temperature").set_value(0.0).run()), "sweep-begin")
     tree = "tree of 8 nodes, depth 6, branching 4"
     names = [f"MARS, siblings longest, {tree}", f"SGLang, accumulated threshold, {tree}"]
     labels = [item for job in jobs for item in job.progress.labels.items()]
@@ -462,14 +454,14 @@ def test_a_task_is_swept_with_its_own_stop_strings_and_length(empty, tmp_path, b
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     path = gsm8k_form(tmp_path, 4, num_fewshot=1, generation_kwargs={"until": ["\n\n"], "max_gen_toks": 33})
     tab = settled(opened().segmented_control(key="sweep-source").set_value("Harness task").run())
-    clicked(tab, "sweep-begin")
+    press(tab, "sweep-begin")
     assert form.OWN in captions(tab) and not begun
     assert "Name a task of lm-evaluation-harness first" in notes(tab)
     tab.text_input(key="sweep-task").set_value(f" {path} ")
     tab.text_input(key="sweep-metric").set_value(FLEXIBLE)
     tab.number_input(key="sweep-fewshot").set_value(2)
     tab.number_input(key="sweep-task-limit").set_value(3)
-    clicked(settled(tab.run()), "sweep-begin")
+    press(settled(tab.run()), "sweep-begin")
     (wish,) = begun
     assert wish.prompts == load_task(str(path), fewshot=2, metric=FLEXIBLE, limit=3).prompts
     assert wish.prompts.scores == (STRICT,) and len(wish.prompts) == 3
@@ -532,7 +524,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty, pair, 
     tab.checkbox(key="sweep-skip").check()
     tab.number_input(key="sweep-max_new_tokens").set_value(6)
     tab.number_input(key="sweep-gamma").set_value(2)
-    assert "Line 2 is left out" in notes(clicked(settled(tab.run()), "sweep-begin"))
+    assert "Line 2 is left out" in notes(press(settled(tab.run()), "sweep-begin"))
     (job,) = jobs_in(empty).values()
     until(lambda: job.progress.state.finished)
     assert (job.progress.error, job.progress.finished, job.progress.failed) == ("", 3, 1)
@@ -542,7 +534,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty, pair, 
     section(again, 3)
     again.number_input(key="clock-prompts").set_value(1)
     again.number_input(key="clock-repetitions").set_value(2)
-    clicked(settled(again.run()), "clock-begin")
+    press(settled(again.run()), "clock-begin")
     result = load_sweep(path)
     check_job = again.session_state[f"task-clock-{path.name}"]
     until(lambda: check_job.progress.state.finished)

@@ -33,7 +33,6 @@ from mars_viz.ui.theme import chart
 
 @faults.drawn
 def page() -> None:
-    navigation.through_app()
     session = current_session()
     tab_jobs.settle(session)
     session.arrive(st.query_params.to_dict())

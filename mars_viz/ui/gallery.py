@@ -123,7 +123,6 @@ STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
 @faults.drawn
 def page() -> None:
-    navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
     # Explore once was the start page; the browser's Back also leads here
     if any(each.name in parameters for each in fields(View)) and not session.arrived:

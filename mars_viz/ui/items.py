@@ -49,11 +49,10 @@ class ItemsState(PageState):
     def forget(self, name: str) -> None:
         raise NotImplementedError
 
-    def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> list[Item]:
-        """Apply a change to each item that this browser may change, close their popovers and return them. Errors of
-        others become notices, and their popovers stay open."""
+    def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> None:
+        """Apply a change to each item that this browser may change, and close their popovers. Errors of others become
+        notices, and their popovers stay open."""
         self.notices.clear()
-        changed = []
         for item in items:
             try:
                 item.store.makers.check(item.name, visitors.mark())
@@ -61,22 +60,26 @@ class ItemsState(PageState):
             except BadInput as error:
                 self.notices.append(f"{item.heading}: {error}")
             else:
-                st.session_state[f"change-{item.key}"] = False
-                changed.append(item)
-        return changed
+                st.session_state[f"change-{item.key}"] = False  # Streamlit may end the run here, for another click
 
     def rename(self, item: Item) -> None:
         title = str(st.session_state[f"title-{item.key}"])
         self.attempt([item], lambda _: item.store.rename(item.name, title, item.heading))
 
     def delete(self, items: Iterable[Item]) -> None:
-        for item in self.attempt(items, lambda each: each.store.delete(each.name)):
-            self.forget(item.name)
+        def change(item: Item) -> None:
+            item.store.delete(item.name)
             self.deleted.add(item.key)
+            self.forget(item.name)
+
+        self.attempt(items, change)
 
     def restore(self, items: Iterable[Item]) -> None:
-        restored = self.attempt(items, lambda each: each.store.restore(each.name))
-        self.deleted.difference_update(item.key for item in restored)
+        def change(item: Item) -> None:
+            item.store.restore(item.name)
+            self.deleted.discard(item.key)
+
+        self.attempt(items, change)
 
 
 def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:

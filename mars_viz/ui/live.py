@@ -362,7 +362,6 @@ def cost_facts(costs: Costs) -> Facts:
 
 @faults.drawn
 def page() -> None:
-    navigation.through_app()
     page_state = LivePageState.of_tab()
     if st.query_params.get("view") == SAVED and current_session().arrives():
         st.switch_page("pages/runs.py")

@@ -1,4 +1,4 @@
-"""Navigation between pages: registers pages with app.py, writes links, handles Back and theme changes, and forgets a
+"""Navigation between pages: writes links, handles Back and theme changes, and forgets a
 page that was left."""
 
 from __future__ import annotations
@@ -6,29 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 from mars_viz.components.mount import Element, mount
 from mars_viz.ui import models_form
 from mars_viz.ui.session import current_session
 
 PAGE = Element("mars_viz_page", ("page",))
-
-
-def through_app() -> None:
-    """Run this page from app.py if it runs by itself.
-
-    Until app.py has called st.navigation for the first time, Streamlit runs the files in pages/ as separate scripts. A
-    link to one then skips app.py, which sets the layout and the navigation. Every page calls this first.
-    """
-    if PagesManager.uses_pages_directory:
-        know_app()
-        st.rerun()
-
-
-def know_app() -> None:
-    """Make Streamlit run app.py for every link from now on."""
-    PagesManager.uses_pages_directory = False
 
 
 def keep_to_the_browser() -> None:

@@ -268,7 +268,6 @@ DISPUTED, EVERY = "disputed", "all"
 
 @faults.drawn
 def page() -> None:
-    navigation.through_app()
     session, page_state = current_session(), RulesPageState.of_tab()
     tab_jobs.fill_in(session)
     settle_walks(page_state)

@@ -353,7 +353,6 @@ def _again(listed: ListedRun, run: Run) -> None:
 @faults.drawn
 def page() -> None:
     """Draw the list, or the details of one run."""
-    navigation.through_app()
     session, state = current_session(), RunsPageState.of_tab()
     state.arrive(session, st.query_params.to_dict())
     theme.title("Runs", "Every run here: what made it, and how it is made again")

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 
 import pyarrow
 import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from mars_viz import permissions
 from mars_viz.errors import BadInput
 from mars_viz.permissions import class_limits
-from mars_viz.ui import explore, gallery, live, navigation, runs, visitors  # noqa: F401  pages import most modules
+from mars_viz.ui import explore, gallery, live, runs, visitors  # noqa: F401  pages import most modules
 from mars_viz.ui.classroom import door
 from mars_viz.ui.classroom.rights import server_class
 from mars_viz.words import counted
@@ -23,7 +24,7 @@ from mars_viz.words import counted
 @asynccontextmanager
 async def lifespan(_: App) -> AsyncIterator[None]:
     """Lifespan of `st.App`: print the server's settings and open a browser."""
-    navigation.know_app()
+    PagesManager.uses_pages_directory = False  # Streamlit runs app.py for every link, and never a page's file by itself
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # Arrow's own pool is half as fast for long runs
     try:
         message = permissions.about_paths(visitors.address())
