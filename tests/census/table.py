@@ -239,7 +239,7 @@ LEARN = listed(
     keys("listbox", "The text so far; *", "Home ArrowRight End ArrowLeft", "drawn .stepper .text"),
     use("combobox", by.picked("4"), "Speed", ITSELF),
     slider(by.NUDGED, "*", "link", LESSON, but=f"{STEP} | ratio threshold"),
-    keys("slider", "α, acceptance rate", "ArrowRight Shift+ArrowLeft Home End", "link alpha", LESSON),
+    keys("slider", "α, acceptance rate", "ArrowRight Shift+ArrowLeft End Home", "link alpha", LESSON),
     choice("Drafted token", "link place", LESSON),
     button("▶ Run the trials", "link draws", LESSON),
     use("option", by.CLICK, f"{TOKENS} › *", INSPECTOR, any=True),
@@ -248,15 +248,14 @@ LEARN = listed(
     away("Measure the passes on this device | Grade # exercises here", MAIN),
     away("Open *", "link run"),
     away("Large type, no controls | Exit", "link teach"),
-    away("› | ‹ | # · *", "link lesson"),
+    away("› | ‹", "link lesson"),
     radio("Lesson › *", "link lesson", MAIN, leaves=True),
     choice("Run", "link run", leaves=True),
 )
 TERMS = "Change these terms"
 TUNE = listed(
-    hover("toys with more prompts * | JSON or JSONL of responses, * › Upload"),
     use("spinbutton", by.typed("20"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
-    use("spinbutton", by.typed("80"), "Confidence, %", "link confidence", ITSELF),
+    use("spinbutton", by.typed("0.8"), "Confidence", "link confidence", ITSELF),
     radio("Intervals by the bootstrap › *", "link intervals"),
     (choice("Overlay", "link with", FIGURES), button("Overlay › Remove *", "link with")),
     slider(by.dragged(250), "looser ← *", "link dial", FIGURES),
@@ -271,7 +270,7 @@ TUNE = listed(
     choice("Figure", FIGURES),
     use("table", by.POINT, "", "drawn [data-testid=stDataFrame] canvas"),
     FIGURE,
-    away("Measure strict and this setting | Measure batches", MAIN),
+    away("Measure | Measure batches", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
     (
@@ -319,8 +318,7 @@ LIVE = listed(
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
     away("Race now", MAIN),
-    button("Measure costs", "answer [data-testid=stExpander] .mv-numbers | Measure again"),
-    button("Check the head", "seen .js-plotly-plot"),
+    button("Measure costs", "answer [data-testid=stExpander] dl.facts | Measure again"),
     button("Measure again | Stop | Cancel", MAIN, fleeting=True),
     radio("Show › *", "link view", MAIN, leaves=True),
 )
@@ -351,6 +349,7 @@ UNUSED = {
         "button": "*Help* | Models | Send message | * › Cancel upload of * | * › Open | * › Increment | * › Decrement",
         "figure": "*",
     },
+    "gallery": {"focusable": "The selected token"},
     "compare": {"clickable": "*", "option": "*", "region": "Text of *"},
     "rules": {"focusable": f"{BOUNDARIES} › *", "slider": "This rule has no dial"},
     "learn": {"group": "The text so far; * | The text at the dial", "option": "The text so far; * › *"},
