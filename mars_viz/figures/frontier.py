@@ -115,7 +115,7 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
 
 
 def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float, theme: Theme) -> None:
-    """Show the settings that lose up to `NEAR` times the limit, with buttons for these and for all."""
+    """Show the settings that lose up to `NEAR` times the limit, with buttons below for these and for all."""
     whole = _ranges(paths, [np.ones(len(each.path.dials), bool) for each in paths], limit)
     losses = [each.path.lost(each.strict) for each in paths]
     most = max(NEAR * limit, *(lost[each.path.near(each.marked)] for each, lost in zip(paths, losses, strict=True)))
@@ -127,9 +127,10 @@ def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float, them
         {"label": label, "method": "relayout", "args": [{f"{axis}.range": ends for axis, ends in shown.items()}]}
         for label, shown in (("near strict", near), ("all settings", whole))
     ]
-    place = {"x": 0.01, "y": 0.02, "xanchor": "left", "yanchor": "bottom", "direction": "right", "showactive": False}
+    place = {"x": 0, "y": 0, "pad": {"t": 44}, "xanchor": "left", "yanchor": "top", "direction": "right"}
     looks = {"bgcolor": theme.grid, "bordercolor": theme.muted, "font": {"color": theme.ink, "size": 12}}
-    figure.update_layout(updatemenus=[{"type": "buttons", "buttons": buttons, **place, **looks}])
+    menu = {"type": "buttons", "buttons": buttons, "showactive": False, **place, **looks}
+    figure.update_layout(updatemenus=[menu], height=figure.layout.height + 40, margin_b=84)
 
 
 def _ranges(paths: Sequence[RulePath], shown: Sequence[np.ndarray], limit: float) -> dict[str, tuple[float, float]]:

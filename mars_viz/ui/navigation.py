@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from mars_viz.components.mount import Element, mount
 from mars_viz.ui import models_form
@@ -40,8 +41,6 @@ def forget_last_page() -> None:
     after it hears of the new page. Streamlit 1.67 then runs the fragment and reports a run of the old page, and the
     browser removes the new page. Streamlit does not run unknown fragments.
     """
-    from streamlit.runtime.scriptrunner import get_script_run_ctx
-
     context, session = get_script_run_ctx(suppress_warning=True), current_session()
     if context is not None and context.page_script_hash != session.page:
         session.page = context.page_script_hash
