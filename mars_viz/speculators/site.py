@@ -76,7 +76,7 @@ class Site:
                 data = source.read(LARGEST_TEXT + 1)
             text = data.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
+            raise SettingError(f"{shortened(file)} cannot be read ({error.args[-1]}). Name a text in UTF-8.") from error
         if len(data) > LARGEST_TEXT:
             raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
         tokens = [token for token in self.tokenizer(text, add_special_tokens=False)["input_ids"] if token < self.size]
