@@ -104,8 +104,8 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
         return f"{_drafter(first, ours, cautions)}+{second}"
     if drafter is None or isinstance(drafter, Model):
         return _named(name, revision, "drafter", cautions)
-    folder = "" if "/" in drafter.head or isinstance(drafter, Transformers) else drafter.head
-    if source := drafter.text or folder:
+    head = drafter.model if isinstance(drafter, Transformers) else drafter.head
+    if source := drafter.text or head * ("/" not in head and len(revision) < 40):  # not on the hub
         cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")
     return name
 

@@ -113,10 +113,10 @@ def test_options_at_their_defaults_are_left_out_and_unknown_values_are_to_be_fil
 
     folder = placed(target="mine", target_revision="0123456789ab", drafter="ngram:n=3")
     assert "--target FOLDER/mine --drafter ngram:n=3" in folder.command and 'target="FOLDER/mine"' in folder.python
-    assert folder.cautions
+    ours = placed(drafter="hf:ours", drafter_revision="0123456789ab")
+    assert folder.cautions and "“ours”, whose folder is not kept" in " ".join(ours.cautions)
     hub = placed(target="Qwen/Q", target_revision="0" * 40, device="NVIDIA H100", dtype="bfloat16")
-    assert "--target Qwen/Q" in hub.command and "--device cuda --dtype bfloat16" in hub.command
-    assert "000000000000" in " ".join(hub.cautions)
+    assert "Qwen/Q --drafter built-in/drafter --device cuda --dtype bfloat16" in hub.command and "0" * 12 in str(hub)
     served = placed(target="Q", target_revision="vLLM 0.32", dtype="as served")
     assert f"--target {ADDRESS}" in served.command and "--dtype" not in served.command
     long = recipe(replace(run, prompt="x" * 200_000), "a")
