@@ -96,8 +96,8 @@ def _distinct(rows: Tensor) -> Tensor:
     """Return int64 keys in the order of the float32 rows, greater for the lower id of equal entries."""
     inf = torch.inf
     bits = (rows.nan_to_num(inf, inf, -inf) + 0.0).view(torch.int32)  # 0.0 and -0.0 are equal
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    return (ordered << 32) + torch.arange(rows.shape[-1] - 1, -1, -1, device=rows.device)
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return torch.add(torch.arange(rows.shape[-1] - 1, -1, -1, device=rows.device), ordered, alpha=1 << 32)
 
 
 def ranks(rows: Tensor, ids: Tensor, first: Tensor) -> Tensor:
