@@ -42,7 +42,7 @@ def law(logits: Tensor, settings: Settings) -> Tensor:
 
 def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
     """Draw an id per row of `mass` [..., V], normalised or not, by uniforms [...]; never one without mass."""
-    cumulative = mass.to(wide(mass.device)).cumsum(-1)
+    cumulative = mass.cumsum(-1, dtype=wide(mass.device))
     at = uniforms.to(cumulative.dtype).unsqueeze(-1) * cumulative[..., -1:]
     drawn: Tensor = torch.searchsorted(cumulative, at, right=True).squeeze(-1)
     return drawn.clamp_(max=mass.shape[-1] - 1)
