@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.speculators.drafters import Mixed, Model, Transformers, drafter_told
+from mars_viz.speculators.drafters import Mixed, Model, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
@@ -104,8 +104,7 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
         return f"{_drafter(first, ours, cautions)}+{second}"
     if drafter is None or isinstance(drafter, Model):
         return _named(name, revision, "drafter", cautions)
-    head = drafter.model if isinstance(drafter, Transformers) else drafter.head
-    if source := drafter.text or head * ("/" not in head and len(revision) < 40):  # not on the hub
+    if source := drafter.text or drafter.model * ("/" not in drafter.model and len(revision) < 40):  # not on the hub
         cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")
     return name
 

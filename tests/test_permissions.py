@@ -120,7 +120,7 @@ def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(monkeypatch
 def test_models_are_folders_only_for_visitors_who_may_name_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     for may in (True, False):
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
-        for each in (("org/name", "name"), ("", "suffix:n=9,text=/a/b.txt"), ("", "suffix:n=9,min=3,text=/a/b+eagle3")):
+        for each in (("org/name", "name"), ("", "suffix:n=9,min=3,text=/a/b+trimmed:m=9,text=/c/b")):
             assert permitted(BackendChoice(*each)) == BackendChoice(*each, folders=may)
         assert permitted(BackendChoice()) == BackendChoice()
         assert in_words(BackendChoice("/a/big", "eagle3:/a/b")) == f"{'/a/' * may}big with eagle3:{'/a/' * may}b"

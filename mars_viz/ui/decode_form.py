@@ -152,9 +152,11 @@ QUESTION = "What is photosynthesis? Answer in two sentences."  # the example for
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
 
 
-def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:
-    """Draw the prompt field and return its exact text. `pair` names the models if they are not built in. With
-    `follows`, the field shows each new `start` until the user types."""
+def prompt_box(start: str, *, pair: str, chats: bool | None, follows: bool = False) -> str:
+    """Draw the prompt field and return its exact text. It starts with an example, which for a target that `chats` is a
+    question, if `start` is empty. `pair` names the models if they are not built in. With `follows`, the field shows
+    each new `start` until the user types."""
+    start = start or (QUESTION if chats else EXAMPLE)
     if follows and st.session_state.get("prompt") == st.session_state.get("prompt-put"):
         st.session_state["prompt"] = st.session_state["prompt-put"] = start
     return st.text_area(

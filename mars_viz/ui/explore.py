@@ -98,9 +98,9 @@ def chosen(session: Session, run_id: str) -> None:
 
 def prompt(session: Session, run: Run | None) -> None:
     models = session.models
-    start = (run.prompt if run else "") or decode_form.EXAMPLE
-    text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
-    chat, system = decode_form.chat_fields(tab_jobs.has_template(models))
+    start, template = run.prompt if run else "", tab_jobs.has_template(models)
+    text = decode_form.prompt_box(start, pair=models_form.not_built_in(models), chats=template, follows=True)
+    chat, system = decode_form.chat_fields(template)
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
         settings = decode_form.settings_fields(shown=run)

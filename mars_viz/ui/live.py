@@ -91,7 +91,7 @@ class LivePageState(ItemsState):
     race: Job[Raced] | None = None
     racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
     shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
-    opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
+    opening: str = ""  # the last prompt written, initially that of the link's run, if any
 
     names_run: ClassVar[bool] = False
 
@@ -397,10 +397,8 @@ def ask(page_state: LivePageState) -> DecodeRequest:
     models = current_session().models
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        template, start = tab_jobs.has_template(models), page_state.opening
-        if template and start == decode_form.EXAMPLE:
-            start = decode_form.QUESTION
-        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start)
+        template, pair = tab_jobs.has_template(models), models_form.not_built_in(models)
+        text = decode_form.prompt_box(page_state.opening, pair=pair, chats=template)
         chat, system = decode_form.chat_fields(template, page_state.view.chat, page_state.view.system)
     with middle, st.popover("Settings", width="stretch"):
         shown = None if page_state.job is None else page_state.job.progress.run

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 
 import streamlit as st
 
@@ -79,16 +78,13 @@ def permitted(choice: BackendChoice) -> BackendChoice:
     """Return the choice with the permission to name folders, if it needs it. Raises BadInput for names that visitors
     may not use."""
     pair = pair_named(choice.target, choice.drafter)
-    texts = [part.text for part in pair.drafter.parts if part.text]
-    folders = bool(set(pair.models) - {SMOLLM2} or pair.server or texts) and visitors.may_name_paths()
+    privileged = pair.server or any(part.text for part in pair.drafter.parts) or set(pair.models) - {SMOLLM2}
+    folders = bool(privileged) and visitors.may_name_paths()
     if pair.server and not folders:
         raise SettingError(NO_SERVER)
     for name in () if folders else pair.models:
         check_id(name)
-    drafter = pair.drafter.name
-    for text in texts:  # which the name holds without its folder
-        drafter = drafter.replace(f"text={PurePath(text).name}", f"text={text}")
-    return replace(choice, drafter=drafter, folders=folders)
+    return replace(choice, drafter=pair.drafter.typed(), folders=folders)
 
 
 OTHER = "Another pair …"

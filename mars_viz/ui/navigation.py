@@ -1,5 +1,4 @@
-"""Navigation between pages: writes links, handles Back and theme changes, and forgets a
-page that was left."""
+"""Navigation between pages: writes links, handles Back and theme changes, and forgets a page that was left."""
 
 from __future__ import annotations
 

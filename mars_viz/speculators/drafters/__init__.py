@@ -56,13 +56,17 @@ class NamedDrafter:
 
     @property
     def name(self) -> str:
-        """Name as typed: 'ngram:n=3'; files without their folder, because run files must not contain local paths."""
+        """Name as typed: 'ngram:n=3'; texts without their folder, because run files must not contain local paths."""
+        return self.typed(folders=False)
+
+    def typed(self, *, folders: bool = True) -> str:
+        """Return the name as typed, with or without the folder of its text."""
         written = []
         for each in settings_of(type(self)):
             value = getattr(self, each.key or "head")
             if isinstance(value, tuple):
                 value = "-".join(map(str, sorted(set(value))))
-            elif each.key == "text":
+            elif each.key == "text" and not folders:
                 value = PurePath(value).name
             if value not in ("", None):
                 written.append(f"{each.key}={value}" if each.key else value)
@@ -90,8 +94,7 @@ class Model(NamedDrafter):
     head: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
     module = "model"
 
-    @property
-    def name(self) -> str:
+    def typed(self, *, folders: bool = True) -> str:
         return self.head
 
 
@@ -268,9 +271,9 @@ class Mixed(NamedDrafter):
     second: NamedDrafter | None  # None for the target's own
     drafts_trees = False
 
-    @property
-    def name(self) -> str:
-        return f"{self.first.name}+{'default' if self.second is None else self.second.name}"
+    def typed(self, *, folders: bool = True) -> str:
+        second = "default" if self.second is None else self.second.typed(folders=folders)
+        return f"{self.first.typed(folders=folders)}+{second}"
 
     @property
     def parts(self) -> list[NamedDrafter]:
